@@ -239,7 +239,7 @@ def test_long_listings_are_made_one_at_a_time_for_each_and_others_are_asked_for_
     assert isinstance(second, Busy)
     told = [json.loads(each.body) for each in (first, other, later, *short)]
     assert [len(each["jobs"]) for each in told] == [SHORT + 1] * 3 + [SHORT] * 2
-    assert client.questions == 2 * 5, "each is more than one question"
+    assert client.questions >= 2 * 5, "each is more than one question"
 
 
 # -- on a machine -------------------------------------------------------------------------------------------------------

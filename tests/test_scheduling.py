@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.model.job_columns import LARGE_JOB_BYTES
-from fairlead.model.specs import After, Call, Job, Node, Queue, Settings, Work
+from fairlead.model.specs import ROOT, After, Call, Job, Node, Queue, Settings, Work
 from fairlead.outcomes import Outcome
 from fairlead.policies.contract import Division
 from fairlead.policies.registry import find_policy
@@ -1290,3 +1290,20 @@ def test_what_is_reserved_on_a_node_ends_when_the_node_comes_back_other_than_it_
     if changed is not None and changed.labels:
         world.decide(5.0)
         assert world.state.holds.n == 0
+
+
+@pytest.mark.parametrize("policy", ["fairtree", "yarn-fair"])
+def test_siblings_take_turns_where_their_keys_do_not_rise_with_what_is_served(policy):
+    """Also if one is owed more: it came earlier, and ran nothing."""
+    world = World([Queue(ROOT, policy=policy), Queue("A"), Queue("B"), Queue("C")], {"cpu": 6000})
+    jobs = {world.submit("B", {"cpu": 1000}, 100): "B"}
+    running = [job for job, _ in world.placed()]
+    jobs[world.submit("A", {"cpu": 1000}, 100)] = "A"
+    world.now = 40.0
+    jobs[world.submit("C", {"cpu": 1000}, 100)] = "C"
+    served = ""
+    while world.now < 200.0:
+        world.end(running.pop(0))
+        running += (new := [job for job, _ in world.placed(2.0)])
+        served += "".join(jobs[job] for job in new)
+    assert served.startswith("ACB" * 20)

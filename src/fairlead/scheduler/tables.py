@@ -260,7 +260,7 @@ class Queues(Table):
     short_since: F64  # since when it is below its fair share; inf: it is not; the root's: time of the last check
     debt: F64  # of a line: what it is owed, see `kernel/debts.pxi`; seconds
     owed_since: F64  # of a line: since when it is owed anything
-    owed: I64  # when debts were last counted, to it and those below: debts times parts; microseconds of all there is
+    owed: I64  # to it and those below when debts were last counted, if it was not served since: debts times parts; 1e-6 s of all
     put_off: F64  # of a line: no reservation for it before this; 0: not put off. The root's: no overdraft before
     wasted: F64  # of a line: the most that a reservation idled that ended without a start since it was owed; shares times seconds
     line: I64  # of row k + 1: line k of the list of those that may be owed something; the root's: queues active at the last count

@@ -7,6 +7,7 @@ passes by each inode that was deleted in the last minutes.
 """
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import os
@@ -112,9 +113,11 @@ class Checkpoints:
                 continue
             _remove(pipe.path, pipe.fd)
 
-    def make_room(self, task: Task) -> None:
-        """Remove the pipe of a task that could not start, and those to spare: it may have lacked their descriptors."""
+    def give_up(self, task: Task, error: OSError) -> None:
+        """Remove the pipe of a task that could not start; and those to spare, if it lacked their descriptors."""
         self.remove([task])
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            return
         for pipe in self._spare:
             _remove(pipe.path, pipe.fd)
         self._spare.clear()

@@ -118,7 +118,7 @@ class Tasks:
 
         def failed(error: OSError) -> None:
             del self.running[task]
-            self.checkpoints.make_room(task)
+            self.checkpoints.give_up(task, error)
             self._on_failure(task, start, error)
 
         try:
@@ -127,8 +127,8 @@ class Tasks:
                 self._start_command(task, start.work, given, failed, record)
             else:
                 self._start_call(task, start.work, given)
-        except OSError:
-            self.checkpoints.make_room(task)
+        except OSError as error:
+            self.checkpoints.give_up(task, error)
             raise
 
     def _give(self, task: Task, start: Start) -> process_groups.ProcessSpec:

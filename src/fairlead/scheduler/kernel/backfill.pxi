@@ -47,8 +47,9 @@ cdef bint owes(View v, i64 b) noexcept nogil:
 cdef bint _may_owe(View v, i64 b) noexcept nogil:
     """Return True if a group is its line's oldest, is owed more than what is reserved for the line, and no end alone helps.
 
-    Within a cycle this becomes true only by a placement. Of a line of several leaves the oldest has its turn even if an end helps:
-    then no other of them is asked. The answer is kept until there is news: a line that is put off changes no other's.
+    Within a cycle only the line served is asked again; another that its placement lets owe is asked at the next count. Of a
+    line of several leaves the oldest has its turn even if an end helps: then no other of them is asked. The answer is kept until
+    there is news: a line that is put off changes no other's.
     """
     leaf = v.groups[b].leaf
     x = line_of(v, leaf)

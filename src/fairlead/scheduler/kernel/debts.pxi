@@ -13,8 +13,9 @@
 - **Counting**: debts are counted at the first event of a moment, once as many tasks have started or ended, or jobs
   come, as there were active queues, divided by VISITS_PER_EVENT. So it costs each event a few queues. All of it follows from the facts.
   Only in moments in which they were counted is anybody given a reservation.
-- **Ties**: where siblings' shares tie, who is owed more goes first, in parts of all there is: debt times part, of all lines below,
-  if a debt is a part of its work. So heavy queues with large tasks keep a node that was drained for them.
+- **Ties**: where siblings' shares tie, who is owed more goes first, once after each count: debt times part, of all lines below, if a
+  debt is a part of its work. So heavy queues with large tasks keep a node that was drained for them. Under other policies, such as
+  fairtree, a key may not rise with what is served: siblings take turns. Without a budget the order is the policy's alone.
 - **List**: the lines that may be owed something: since the last count a job came while nothing waited or the oldest may have been passed; or
   by that count they were owed a part of their work, or their reservation was put off. The root's `listed` is its length.
 """
@@ -119,8 +120,9 @@ cdef void _count_debts(View v, double at) noexcept nogil:
         if hungry[x] and (v.queues[x].put_off > 0.0 or owed[x] > 0.0):
             enlist(v, x)
     for q in range(n - 1, 0, -1):
-        owed[v.queues[q].parent] += owed[q]
-        _set_owed(v, q, <i64>(1e6 * owed[q]))
+        p = v.queues[q].parent
+        owed[p] += owed[q]
+        _set_owed(v, q, <i64>(1e6 * owed[q]) if v.times[IDLE_BUDGET] > 0.0 and compares_shares(v.queues[p].policy) else 0)
     release(v, mark)
 
 

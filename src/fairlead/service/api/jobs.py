@@ -36,6 +36,7 @@ from fairlead.service.output.archive import OutputArchive, read_output
 from fairlead.service.sessions import Sessions
 
 STATUS = "|".join(JOB_STATUSES)
+UNFINISHED = [*JOB_STATUSES[:3]]
 SHORT = 500
 """Jobs in a listing up to which one person may request several at once."""
 BATCH = 500
@@ -132,15 +133,18 @@ def _selected(client: StateClient, caller: Caller, asked: requests.Selection, mi
     rules = client.authenticator.rules
     owner = caller.person.name if mine and asked.user is None and asked.queue is None else asked.user
     within = asked.queue and asked.queue.strip("/")
+    unnamed = owner is asked.name is asked.group is None
+    allowed: dict[tuple[object, ...], bool] = {}  # whether a job of this owner and queue may be selected
 
     def where(job: Job) -> bool:
         pairs = ((asked.name, job.name), (asked.group, job.group))
-        named = owner in (None, job.user) and all(one in (None, is_) or fnmatchcase(is_, one) for one, is_ in pairs)
-        if not named or (mine and not acts_on(rules, caller, job)):  # first what excludes most, at least cost
-            return False
-        unnamed = owner is asked.name is asked.group is None
-        seen = unnamed or sees_names(rules, caller, job)
-        return seen and (within is None or within in path_to_root(seen_queue(rules, caller, job.queue)))
+        if owner not in (None, job.user) or not all(one in (None, is_) or fnmatchcase(is_, one) for one, is_ in pairs):
+            return False  # first what excludes most, at least cost
+        whose = job.user, job.uid, job.queue
+        if whose not in allowed:
+            seen = acts_on(rules, caller, job) if mine else unnamed or sees_names(rules, caller, job)
+            allowed[whose] = seen and (within is None or within in path_to_root(seen_queue(rules, caller, job.queue)))
+        return allowed[whose]
 
     since = -inf if asked.since is None else asked.since - client.clock.wall(0.0)
     return report.Selection(asked.queue, asked.status, since, where)
@@ -240,7 +244,8 @@ def add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> N
         """
         rules, found, before = client.authenticator.rules, set[int](), inf
         numbers = sorted(set(request.jobs))
-        selection = None if request.is_empty() else _selected(client, caller, request, mine=True)
+        unfinished = request if request.status else request.model_copy(update={"status": UNFINISHED})
+        selection = None if request.is_empty() else _selected(client, caller, unfinished, mine=True)
 
         def check(state: State) -> None:
             for job in numbers:
