@@ -482,16 +482,16 @@ def test_a_call_whose_answer_is_on_its_way_counts_and_no_other_is_lost_with_the_
     client, monkeypatch, tmp_path
 ):
     executor, leases = client.executor(cpu=4), client._caller.leases  # all that there is
-    words = [str(tmp_path / name) for name in ("first", "began", "second")]
-    first = executor.submit(wait_for, words[0])
-    until(first.running)
+    words = [str(tmp_path / name) for name in ("first", "began", "second", "first_began")]
+    first = executor.submit(began_and_wait_for, words[3], words[0])
+    until(lambda: Path(words[3]).exists())  # else the worker may not have read it, and it is taken back
     cancel, others = leases._cancel, []
 
     def cancel_late(*what):
         if not what[1] and not others:  # not for requests that wait
             Path(words[0]).touch()
             assert first.result(timeout=60) == words[0]
-            others.append(executor.submit(began_and_wait_for, *words[1:]))
+            others.append(executor.submit(began_and_wait_for, *words[1:3]))
             until(lambda: Path(words[1]).exists())
         return cancel(*what)
 
