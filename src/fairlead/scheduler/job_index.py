@@ -37,8 +37,13 @@ class ByNumber(MutableMapping[int, T]):
         self._to_change(number >> BLOCK_BITS)[number] = value
 
     def __delitem__(self, number: int) -> None:
-        if self.take(number) is None:
+        key = number >> BLOCK_BITS
+        if number not in self._blocks.get(key, ()):
             raise KeyError(number)
+        block = self._to_change(key)
+        del block[number]
+        if not block:
+            del self._blocks[key]
 
     def __iter__(self) -> Iterator[int]:
         return chain.from_iterable(self._blocks.values())
@@ -55,20 +60,9 @@ class ByNumber(MutableMapping[int, T]):
             self._to_change(key).update(zip(numbers[begin:end], values[begin:end], strict=True))
             begin = end
 
-    def take(self, number: int) -> T | None:
-        """Remove and return what is known of a job; None if nothing is."""
-        key = number >> BLOCK_BITS
-        if number not in self._blocks.get(key, ()):
-            return None
-        block = self._to_change(key)
-        found = block.pop(number)
-        if not block:
-            del self._blocks[key]
-        return found
-
     def copy(self) -> "ByNumber[T]":
         found = ByNumber[T]()
-        found._blocks, self._own = self._blocks.copy(), set()
+        found._blocks, self._own = self._blocks.copy(), set()  # from now on, neither owns any
         return found
 
     def _to_change(self, key: int) -> dict[int, T]:
@@ -127,9 +121,10 @@ class JobIndex(Struct, dict=True):
         """Add jobs with ascending new numbers; `noted` has the places of the jobs of which it notes more."""
         self.specs.add(numbers.tolist(), jobs)
         self.last = int(numbers[-1])
-        missing, before = self.last - self.first + 1 - len(self.row_of), len(self.row_of)
+        missing = self.last - self.first + 1 - len(self.row_of)
         if missing > 0:
-            self.row_of = np.concatenate([self.row_of, np.full(max(missing, before // 8, 16), NONE, np.int64)])
+            more = np.full(max(missing, len(self.row_of) // 8, 16), NONE, np.int64)
+            self.row_of = np.concatenate([self.row_of, more])
         self.row_of[numbers - self.first] = rows
         for place in noted:
             self._note(int(numbers[place]), jobs[place])
@@ -142,10 +137,10 @@ class JobIndex(Struct, dict=True):
     def forget(self, numbers: I64) -> None:
         """Remove jobs."""
         self.row_of[numbers - self.first] = NONE
-        for number in numbers.tolist():
-            if self.keys:
-                self.keys.pop(self.specs[number].key, None)
-            del self.specs[number]
+        gone = list(map(self.specs.pop, numbers.tolist()))
+        if self.keys:
+            for job in gone:
+                self.keys.pop(job.key, None)
         if self.heavy:
             for number in numbers.tolist():
                 self.heavier -= self.heavy.pop(number, 0)

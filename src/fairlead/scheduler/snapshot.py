@@ -59,7 +59,7 @@ class _Head(Struct, frozen=True):
 
 
 class JobIndex(Struct, frozen=True, forbid_unknown_fields=True):
-    """The number of the last job. Submitted jobs follow as pieces."""
+    """The number of the last job. `specs` is always empty: submitted jobs follow as pieces."""
 
     last: int = 0
     specs: dict[int, Job] = {}

@@ -64,6 +64,7 @@ class Lifecycle(NamedTuple):
 
 
 JOB_STATUSES: Final[tuple[JobStatus, ...]] = ("waiting", "held", "running", "succeeded", "failed", "cancelled")
+UNFINISHED: Final = JOB_STATUSES[:3]
 _ENDED: Final = JOB_STATUSES[3:]
 
 JOB: Final = Lifecycle(
@@ -72,7 +73,7 @@ JOB: Final = Lifecycle(
         "placed": {"waiting": ("running",), "held": ("running",), "running": ("running",)},
         "held": {"waiting": ("held",), "held": ("held",), "running": ("running",)},
         "released": {"held": ("waiting",), "running": ("running",), **{status: (status,) for status in _ENDED}},
-        "edited": {status: (status,) for status in JOB_STATUSES[:3]},
+        "edited": {status: (status,) for status in UNFINISHED},
         "cancelled": {
             "waiting": ("waiting", *_ENDED),
             "held": ("held", *_ENDED),

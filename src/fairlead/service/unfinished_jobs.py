@@ -78,7 +78,7 @@ class UnfinishedJobs:
             self._last = ended[0]
         forgotten = [number for fact in facts if isinstance(fact, JobsForgotten) for number in fact.ids]
         for number in (*ended, *forgotten):
-            known = self._jobs.take(number)
+            known = self._jobs.pop(number, None)
             if known is not None:  # else noted before
                 if known.export:
                     self.exports.drop([known.export])

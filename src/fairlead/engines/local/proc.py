@@ -8,7 +8,7 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
 from typing import ParamSpec, TypeVar
@@ -18,15 +18,15 @@ T = TypeVar("T")
 GONE = (FileNotFoundError, NotADirectoryError, ProcessLookupError, PermissionError)
 """Raised if a process is gone or not ours to inspect."""
 opening = [Lock() for _ in range(min(os.cpu_count() or 1, 4))]
-"""One per other thread that opens files, held meanwhile. To use the reserved descriptor is to hold all, so no thread takes it."""
+"""One per other thread that opens files, held meanwhile. Who uses the reserved descriptor holds all, so no thread takes it."""
 _spare: list[int] = []
 
 
 @contextlib.contextmanager
-def all_of(locks: Iterable[Lock]) -> Iterator[None]:
-    """Hold all these locks."""
+def alone() -> Iterator[None]:
+    """Let no other thread open files meanwhile."""
     with contextlib.ExitStack() as held:
-        for lock in locks:
+        for lock in opening:
             held.enter_context(lock)
         yield
 
@@ -45,7 +45,7 @@ def with_spare(look: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
     except OSError as error:
         if error.errno != errno.EMFILE or not _spare:
             raise
-    with all_of(opening):
+    with alone():
         os.close(_spare.pop())
         try:
             return look(*args, **more)

@@ -256,7 +256,7 @@ class ProcessGroups:
             for _ in range(SPARE):
                 spare.append(os.dup(write))
             self._selector.register(read, selectors.EVENT_READ, hear_of_start)
-            with proc.all_of(proc.opening):  # which the child finds free
+            with proc.alone():  # the child finds the locks free
                 pid = os.fork()
             if pid == 0:
                 become(program, files, setup, write, spare)

@@ -174,11 +174,7 @@ cdef void _take_of_node(View v, i64 n, i64 j, i64 t, i64 sign, double at) noexce
         if first:
             v.queues[q].jobs += sign
         if sign > 0:
-            v.queues[q].served, v.queues[q].owed = turn, 0
-            if not v.jobs[j].once:  # else counted when the room was offered
-                v.queues[q].allocations += 1
-            if v.counts[IN_ORDER]:
-                v.queue_cache[q].last_served = turn_of(v, q)
+            note_served(v, q, turn, not v.jobs[j].once)  # else counted when the room was offered
         q = p
     if v.queues[0].has_nonlendable:
         set_idle_nonlendable(v, v.jobs[j].queue)

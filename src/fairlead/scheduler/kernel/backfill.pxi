@@ -88,9 +88,9 @@ cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
 
 
 cdef bint _waits_beyond_turn(View v, i64 b, i64 x) noexcept nogil:
-    """Return True if a line is owed a whole task's work, or nobody knows how much that is, and a queue above it lacks less than the task.
+    """Return True if a line waits beyond its turn: a queue above it lacks less than its task.
 
-    The order serves others before such a queue, so the line does not go first when a task ends.
+    The line is owed a whole task's work, or nobody knows how much that is. The order serves others before such a queue, so the line does not go first when a task ends.
     """
     q, job, needs, size = v.queues[x].parent, current_job(v, b), needs_of(v, v.groups[b].shape_row), size_of(v, b)
     while q > 0 and lack_of(v, q, needs) >= size - LEAST_SHARE:
@@ -210,7 +210,10 @@ cdef bint _has_claim(View v, i64 b) noexcept nogil:
 
 
 cdef void unpark_oldest(View v, i64 x) noexcept nogil:
-    """Let the oldest group of a line on the list have its turn in this cycle if it may owe: asked at its start, and once it was served."""
+    """Let the oldest group of a line on the list have its turn in this cycle if it may owe.
+
+    Asked at the start of the cycle, and once the line was served.
+    """
     if v.times[DEBTS_AT] < v.times[MOMENT] or not v.queues[x].in_list or v.times[NOW] < v.queues[x].put_off:
         return
     b = v.best[v.queue_cache[x].base + 1]

@@ -294,6 +294,14 @@ cdef i64 turn_of(View v, i64 q) noexcept nogil:
     return -v.queues[q].owed if v.queues[q].owed > 0 else v.queues[q].served
 
 
+cdef void note_served(View v, i64 q, i64 turn, bint counts) noexcept nogil:
+    """Note that queue q was served at this turn, and whether that counts as one more placement or offer."""
+    v.queues[q].served, v.queues[q].owed = turn, 0
+    v.queues[q].allocations += counts
+    if v.counts[IN_ORDER]:
+        v.queue_cache[q].last_served = turn_of(v, q)
+
+
 cpdef bint queue_goes_before(
     View v, i64 a, i64 a_below, i64 a_first, double a_level, i64 b, i64 b_below, i64 b_first, double b_level
 ) noexcept nogil:

@@ -280,10 +280,7 @@ cdef void note_happened(View v, i64 leaf, i64 n, i64 *amount, bint revocable, i6
     _take_offer(v, leaf, n, amount, revocable, sign, True, at)
     q, turn = leaf, v.queues[0].served + 1
     while q != NONE and sign > 0:
-        v.queues[q].served, v.queues[q].owed = turn, 0
-        v.queues[q].allocations += 1
-        if v.counts[IN_ORDER]:
-            v.queue_cache[q].last_served = turn_of(v, q)
+        note_served(v, q, turn, True)
         q = v.queues[q].parent
     if revocable and sign > 0:
         v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)

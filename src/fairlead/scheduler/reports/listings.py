@@ -182,6 +182,7 @@ def describe_task(state: State, begin: int, work: Work, index: int, expected: fl
 
 
 def reason_of(outcome: Outcome, code: int) -> str:
+    """Return in a few words how a task ended."""
     if outcome == Outcome.SIGNALLED and code == SIGXFSZ:
         return "output limit"
     if outcome == Outcome.UNUSED:

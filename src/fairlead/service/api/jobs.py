@@ -25,7 +25,7 @@ from fairlead.scheduler.facts import Fact, JobCancelled
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import JOB_STATUSES
+from fairlead.scheduler.statuses import JOB_STATUSES, UNFINISHED
 from fairlead.service.api import requests
 from fairlead.service.api.access import Known
 from fairlead.service.api.answers import Bytes, Json, by_wall_clock
@@ -36,7 +36,6 @@ from fairlead.service.output.archive import OutputArchive, read_output
 from fairlead.service.sessions import Sessions
 
 STATUS = "|".join(JOB_STATUSES)
-UNFINISHED = [*JOB_STATUSES[:3]]
 SHORT = 500
 """Jobs in a listing up to which one person may request several at once."""
 BATCH = 500
@@ -244,7 +243,7 @@ def add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> N
         """
         rules, found, before = client.authenticator.rules, set[int](), inf
         numbers = sorted(set(request.jobs))
-        unfinished = request if request.status else request.model_copy(update={"status": UNFINISHED})
+        unfinished = request if request.status else request.model_copy(update={"status": [*UNFINISHED]})
         selection = None if request.is_empty() else _selected(client, caller, unfinished, mine=True)
 
         def check(state: State) -> None:
