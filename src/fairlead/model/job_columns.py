@@ -14,7 +14,7 @@ from fairlead.model.specs import Job, Work, as_constraints, holds_jobs_of
 I64 = NDArray[np.int64]
 LARGE_JOB_BYTES = 16 * 2**10
 """Bytes; a job counts as one, plus one for each such piece of its text, towards the jobs remembered."""
-_NO_WORK = Work()
+NO_WORK = Work()
 
 
 class JobColumns(NamedTuple):
@@ -39,12 +39,11 @@ class JobColumns(NamedTuple):
     special: bool
 
 
-def columns_of(jobs: Sequence[Job]) -> JobColumns:
-    """Compute the columns of jobs."""
+def columns_of(jobs: Sequence[Job], known: Sequence[bytes] = ()) -> JobColumns:
+    """Compute the columns of jobs; `known` has what :func:`kind_of` returns of each, if that is known."""
     kinds, places, names = dict[bytes, Job](), dict[bytes, int](), dict[tuple[int, str], int]()
     which, families = [], []
-    for job in jobs:
-        kind = kind_of(job)
+    for job, kind in zip(jobs, known or map(kind_of, jobs), strict=True):
         place = places.get(kind)
         if place is None:
             place, kinds[kind] = places.setdefault(kind, len(places)), job
@@ -63,7 +62,7 @@ def columns_of(jobs: Sequence[Job]) -> JobColumns:
 
 def kind_of(job: Job) -> bytes:
     """Return what is the same for jobs that differ in their work, names, keys and dependencies only."""
-    return msgspec.msgpack.encode(replace(job, work=_NO_WORK, name="", group="", key="", digest="", after=[]))
+    return msgspec.msgpack.encode(replace(job, work=NO_WORK, name="", group="", key="", digest="", after=[]))
 
 
 def family_of(job: Job) -> int:
