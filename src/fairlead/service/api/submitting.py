@@ -265,7 +265,7 @@ class Submitter:
         return [(submissions[0].fact or _submitted(jobs, checked)).numbered_from(state.index.last + 1, now)] if jobs else []
 
     def _grant(self, state: State, one: _Submission, before: int, tasks: int) -> Sequence[Job]:
-        """Return the new jobs of a checked submission, which follow `before` others with so many tasks; none if known already."""
+        """Return the new jobs of a checked submission, which follow `before` others with `tasks`; none if known already."""
         first = admission.repeated(state, one.key, one.digest)
         one.is_new, one.first = first is None, first or state.index.last + 1 + before
         if not one.is_new:
