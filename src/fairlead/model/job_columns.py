@@ -14,7 +14,7 @@ from fairlead.model.specs import Job, Work, as_constraints, holds_jobs_of
 I64 = NDArray[np.int64]
 LARGE_JOB_BYTES = 16 * 2**10
 """Bytes; a job counts as one, plus one for each such piece of its text, towards the jobs remembered."""
-NO_WORK = Work()
+_NO_WORK = Work()
 
 
 class JobColumns(NamedTuple):
@@ -62,7 +62,7 @@ def columns_of(jobs: Sequence[Job], known: Sequence[bytes] = ()) -> JobColumns:
 
 def kind_of(job: Job) -> bytes:
     """Return what is the same for jobs that differ in their work, names, keys and dependencies only."""
-    return msgspec.msgpack.encode(replace(job, work=NO_WORK, name="", group="", key="", digest="", after=[]))
+    return msgspec.msgpack.encode(replace(job, work=_NO_WORK, name="", group="", key="", digest="", after=[]))
 
 
 def family_of(job: Job) -> int:

@@ -13,9 +13,7 @@ no job and has no demand.
 """
 
 import ctypes
-import mmap
 import resource
-from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from inspect import get_annotations
@@ -178,20 +176,18 @@ class Table:
         getattr(self, name)[rows, width:] = 0
 
 
-_POPULATE_WRITE: Final = 23
-"""MADV_POPULATE_WRITE of Linux 5.14; an older one refuses it, and finds the memory when it is written."""
+_POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE of Linux 5.14; an older one refuses it, and finds what is written later
 
 
-def find_memory(arrays: Iterable[NDArray[Any]]) -> None:
+def find_memory(arrays: list[NDArray[Any]]) -> None:
     """Have the system find memory for arrays. Their content stays, so another thread may write them meanwhile.
 
     Memory that was never written takes a virtual machine milliseconds per MiB: the scheduler's thread shall not wait for it.
     """
     for array in arrays:
         begin = array.ctypes.data
-        page = begin % mmap.PAGESIZE
-        if array.nbytes:
-            _system.madvise(ctypes.c_void_p(begin - page), ctypes.c_size_t(array.nbytes + page), _POPULATE_WRITE)
+        page = begin % resource.getpagesize()
+        _system.madvise(ctypes.c_void_p(begin - page), ctypes.c_size_t(array.nbytes + page), _POPULATE_WRITE)
 
 
 _system: Final = ctypes.CDLL(None)

@@ -81,9 +81,7 @@ UNWRITTEN_SECONDS = 10.0
 GARBAGE_SECONDS, WHOLE_EVERY = 60.0, 60
 """Between two collections of cyclic garbage, and which of them looks through all that is known."""
 YOUNG_OBJECTS = 50_000
-"""New objects after which Python looks for garbage among them, for three milliseconds. Requests in progress have fewer: else it
-would look through them again and again.
-"""
+"""New objects after which Python looks through them for garbage, for 3 ms: more than the requests in progress have."""
 
 EngineMaker = Callable[[Callable[[], None]], LiveEngine]
 

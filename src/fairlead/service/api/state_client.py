@@ -27,10 +27,7 @@ T = TypeVar("T")
 ANSWER_SECONDS = 30.0
 """After which a request without an answer is refused."""
 GATHER_SECONDS, GATHER_EACH_SECONDS, MOST_GATHER_SECONDS = 0.004, 0.0004, 0.02
-"""For changes to come that are recorded together: at least, for each answer that was given with the last ones, and at most.
-
-A commit costs as much processor time as several requests, and those who were answered together ask again soon.
-"""
+"""For changes to come, since a commit costs as much as several requests: at least, for each answer given last, and at most."""
 MOST_WAITERS = 2000
 """Concurrent requests that wait for an event: long polls and streams."""
 

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import threading
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from operator import is_not
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ import msgspec
 from numpy.typing import NDArray
 
 from fairlead.model.api_types import Submitted
-from fairlead.model.job_columns import NO_WORK, columns_of, kind_of
+from fairlead.model.job_columns import columns_of, kind_of
 from fairlead.model.specs import Job, Work
 from fairlead.people.accounts import Person
 from fairlead.people.bounds import check_load, output_limit
@@ -49,18 +49,12 @@ class JobSubmission(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """What is true of jobs that differ in their work and names only, until something changes.
+    """What is true of jobs that differ in their work and names only, until something changes."""
 
-    job : an accepted one
-    kind : from :func:`kind_of`
-    queue : the displayed name of its queue
-    never : why it never starts, if so
-    """
-
-    job: Job
-    kind: bytes
-    queue: str
-    never: str | None
+    job: Job  # an accepted one
+    kind: bytes  # from kind_of
+    queue: str  # its displayed name
+    never: str | None  # why it never starts
 
 
 class _Checked(NamedTuple):
@@ -71,11 +65,6 @@ class _Checked(NamedTuple):
     known: Unfinished
     warning: str | None
     after: Dependency = ()
-
-    @property
-    def may_depend(self) -> bool:
-        """True if what it comes after depends on the other jobs."""
-        return bool(self.after or self.job.singleton or self.job.retry_delay)
 
 
 class _Submission:
@@ -101,15 +90,16 @@ class _Submission:
         self.loads: Loads | None = None
         self.fact: JobSubmitted | None = None
 
-    def prepare(self, memory: Iterable[NDArray[Any]]) -> None:
-        """Find memory for their rows, and compute what follows from the checked jobs alone.
+    def rows_in(self, state: State) -> list[NDArray[Any]]:
+        """Return the memory that their rows will have if no others come before."""
+        return [*state.jobs.ahead(len(self.asked)), *state.tasks.ahead(sum(each.tasks for each in self.asked))]
 
-        In another thread, before the scheduler's takes them.
-        """
+    def prepare(self, memory: list[NDArray[Any]]) -> None:
+        """Find memory, and compute what follows from the jobs alone: in another thread, before the scheduler's takes them."""
         find_memory(memory)
         self.loads = totals([each.known for each in self.checked])
-        if not any(each.may_depend for each in self.checked):
-            self.fact = _submitted([each.job for each in self.checked], self.checked)
+        if not any(each.after or each.job.singleton or each.job.retry_delay for each in self.checked):
+            self.fact = _submitted(self.checked)
             self.fact.written  # noqa: B018 computed here
 
 
@@ -164,7 +154,7 @@ class Submitter:
             for _ in range(2 * (len(asked) // PIECE)):  # enough, unless all is checked again and again
                 await self._client.read(lambda state: self._check_some(state, one, PIECE))
                 if len(one.checked) == len(asked):
-                    memory = await self._client.read(lambda state: _memory_for(state, asked))
+                    memory = await self._client.read(one.rows_in)
                     await asyncio.to_thread(one.prepare, memory)
                     break
             await self._client.answer(self._join(one), changes=True)
@@ -173,10 +163,7 @@ class Submitter:
             raise
         if not one.is_new:
             exports.drop(kept)
-        return [
-            {"id": number, "queue": each.kind.queue, "warning": each.warning}
-            for number, each in enumerate(one.checked, one.first)
-        ]
+        return [{"id": n, "queue": each.kind.queue, "warning": each.warning} for n, each in enumerate(one.checked, one.first)]
 
     def _join(self, one: _Submission) -> Answer:
         """Ask for a submission, with others if it depends on none."""
@@ -215,9 +202,9 @@ class Submitter:
             job = self._with_usual(state, admission.again(state, number, failed))
             one.restart(self._generation_of(state))
             kind = self._check(state, one.caller, job, None)
-            one.checked = [self._checked(state, one, kind, job.work, job.name, job.group)]
-            jobs = self._grant(state, one, 0, 0)
-            return [_submitted(jobs, one.checked).numbered_from(state.index.last + 1, now)] if jobs else [], None
+            one.checked = [self._checked(state, one, kind, job, job.work)]
+            granted = self._grant(state, one, [])
+            return [_submitted(granted).numbered_from(state.index.last + 1, now)] if granted else [], None
 
         had_input = await self._client.read(lambda state: bool(spec_of(state, number).work.input))
         await self._client.ask(question, changes=True, by=caller.person.name)
@@ -249,42 +236,36 @@ class Submitter:
 
     def decide(self, state: State, now: float, submissions: Sequence[_Submission]) -> list[Fact]:
         """Grant or refuse each submission; return the fact of those granted, if any."""
-        jobs, checked, tasks = list[Job](), list[_Checked](), 0
+        granted = list[_Checked]()
         for one in submissions:
             try:
                 self._check_some(state, one, len(one.asked))
-                granted = self._grant(state, one, len(jobs), tasks)
+                granted += self._grant(state, one, granted)
             except Refused as refused:
                 one.refusal = refused
-                continue
-            jobs += granted
-            if granted:
-                checked += one.checked
-            tasks += sum(job.tasks for job in granted)
         # One that has a fact comes alone.
-        return [(submissions[0].fact or _submitted(jobs, checked)).numbered_from(state.index.last + 1, now)] if jobs else []
+        return [(submissions[0].fact or _submitted(granted)).numbered_from(state.index.last + 1, now)] if granted else []
 
-    def _grant(self, state: State, one: _Submission, before: int, tasks: int) -> Sequence[Job]:
-        """Return the new jobs of a checked submission, which follow `before` others with `tasks`; none if known already."""
+    def _grant(self, state: State, one: _Submission, before: Sequence[_Checked]) -> Sequence[_Checked]:
+        """Return the new jobs of a checked submission, which follow those `before`; none if they are known already."""
         first = admission.repeated(state, one.key, one.digest)
-        one.is_new, one.first = first is None, first or state.index.last + 1 + before
+        one.is_new, one.first = first is None, first or state.index.last + 1 + len(before)
         if not one.is_new:
             return []
         known = [each.known for each in one.checked]
         loads = totals(known) if one.loads is None else one.loads
         self._unfinished.check(self._client.authenticator.rules, one.caller, loads)
-        jobs: Sequence[Job] = [each.job for each in one.checked]
-        depend = one.fact is None and any(each.may_depend for each in one.checked)
-        if depend:
+        if one.fact is None:
+            jobs = [each.job for each in one.checked]
             jobs = admission.with_dependencies(state, jobs, [each.after for each in one.checked])
-        admission.check_room(state, tasks + sum(job.tasks for job in jobs))
+            one.checked = [each._replace(job=job) for each, job in zip(one.checked, jobs, strict=True)]
+        admission.check_room(state, sum(each.job.tasks for each in [*before, *one.checked]))
         self._unfinished.add(one.first, known, loads)
-        for place, job in enumerate(jobs if depend else ()):
-            if job.after and (unmet := admission.unmet_dependency(state, job)) is not None:
+        for place, each in enumerate(one.checked):
+            if each.job.after and (unmet := admission.unmet_dependency(state, each.job)) is not None:
                 said = f"it comes after job {unmet[0]}, {unmet[1]}: the job is cancelled"
-                theirs = one.checked[place]
-                one.checked[place] = theirs._replace(warning="; ".join(filter(None, [theirs.warning, said])))
-        return jobs
+                one.checked[place] = each._replace(warning="; ".join(filter(None, [each.warning, said])))
+        return one.checked
 
     def _check_some(self, state: State, one: _Submission, most: int) -> None:
         """Check at most `most` jobs of a submission that are not checked yet; all again if anything has changed.
@@ -294,15 +275,16 @@ class Submitter:
         if (now := self._generation_of(state)) != one.as_of:
             one.restart(now)
         done = len(one.checked)
-        for number, (request, tasks, gang, work, _) in enumerate(one.asked[done : done + most], done):
+        for number, asked in enumerate(one.asked[done : done + most], done):
+            request = asked.request
             try:
-                kind = self._kind(state, one.caller, request, tasks, gang)
+                kind = self._kind(state, one.caller, asked)
                 if request.strict and kind.never:
                     raise Refused(kind.never.partition(": ")[0])
             except Refused as refused:
                 raise type(refused)(f"jobs.{number}: {refused}") if len(one.asked) > 1 else refused from None
-            after = request.comes_after() if request.after else ()
-            one.checked.append(self._checked(state, one, kind, work, request.name, request.group, after))
+            checked = self._checked(state, one, kind, request, asked.work)
+            one.checked.append(checked._replace(after=request.comes_after()) if request.after else checked)
 
     def _generation_of(self, state: State) -> int:
         """Count changes of the configuration, queues and nodes, after which all is checked again."""
@@ -313,17 +295,18 @@ class Submitter:
             self._kinds.clear()
         return self._generation
 
-    def _kind(self, state: State, caller: Caller, request: JobFields, tasks: int, gang: bool) -> _Kind:
+    def _kind(self, state: State, caller: Caller, asked: JobSubmission) -> _Kind:
         """Return the kind of a job that the caller may submit; raises Refused, Forbidden."""
+        request, tasks, gang, work, _ = asked
         begin = begin_by(self._client.clock, request.begin)
-        asked = [(name, getattr(request, name)) for name in sorted(request.model_fields_set - OF_ITS_OWN)]
+        same = [(name, getattr(request, name)) for name in sorted(request.model_fields_set - OF_ITS_OWN)]
         try:
-            key = caller, type(request), msgspec.msgpack.encode((tasks, gang, begin, asked))
+            key = caller, type(request), msgspec.msgpack.encode((tasks, gang, begin, same))
         except OverflowError:  # a number of more than 64 bits, which is refused by its name
             key = None
         if key is None or key not in self._kinds:
             leaf = leaf_of(state, self._client.authenticator.rules, caller, request.queue, request.user)
-            job = self._with_usual(state, request.to_job(leaf, tasks, gang, NO_WORK))
+            job = self._with_usual(state, request.to_job(leaf, tasks, gang, work))
             self._kinds[key] = self._check(state, caller, job, request.user, begin)
         return self._kinds[key]
 
@@ -335,28 +318,21 @@ class Submitter:
         job = admission.accept(state, job)
         return _Kind(job, kind_of(job), state.display_name(job.queue), admission.never_starts(state, job))
 
-    def _checked(
-        self, state: State, one: _Submission, kind: _Kind, work: Work, name: str, group: str, after: Dependency = ()
-    ) -> _Checked:
-        """Return a job of a kind; the first of a submission stands for all."""
+    def _checked(self, state: State, one: _Submission, kind: _Kind, asked: JobFields | Job, work: Work) -> _Checked:
+        """Return a job of a kind with its own names and work; the first of a submission stands for all."""
         key, digest = ("", "") if one.checked else (one.key, one.digest)
-        job = msgspec.structs.replace(kind.job, work=work, name=name, group=group, key=key, digest=digest)
-        warning = admission.doubt(state, job, kind.never)
-        return _Checked(job, kind, unfinished(job, self._unfinished.exports), warning, after)
+        job = msgspec.structs.replace(kind.job, work=work, name=asked.name, group=asked.group, key=key, digest=digest)
+        return _Checked(job, kind, unfinished(job, self._unfinished.exports), admission.doubt(state, job, kind.never))
 
     def _with_usual(self, state: State, job: Job) -> Job:
         """Add the default demands of a shared scheduler."""
         return job if self._client.authenticator.rules.personal else admission.with_default_demand(state, job)
 
 
-def _memory_for(state: State, asked: Sequence[JobSubmission]) -> list[NDArray[Any]]:
-    """Return the memory of the rows that jobs and their tasks will have if none come before."""
-    return [*state.jobs.ahead(len(asked)), *state.tasks.ahead(sum(each.tasks for each in asked))]
-
-
-def _submitted(jobs: Sequence[Job], checked: Sequence[_Checked]) -> JobSubmitted:
+def _submitted(checked: Sequence[_Checked]) -> JobSubmitted:
     """Return the fact of checked jobs, without numbers, with its columns."""
-    fact = JobSubmitted(at=0.0, id=0, job=jobs[0], more=[*jobs[1:]])
+    jobs = [each.job for each in checked]
+    fact = JobSubmitted(at=0.0, id=0, job=jobs[0], more=jobs[1:])
     fact.__dict__["columns"] = columns_of(jobs, [each.kind.kind for each in checked])
     return fact
 
