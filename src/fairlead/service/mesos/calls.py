@@ -384,9 +384,7 @@ class Calls:
         asked, f = calling.call.message, calling.state.frameworks
         number = f.executor_on(calling.who, asked.executor_id.value, asked.agent_id.value)
         if number is not None:
-            event = executor_pb2.Event(type=executor_pb2.Event.MESSAGE)
-            event.message.data = asked.data
-            self._executors.tell(number, [event])
+            self._executors.tell(number, [executor_pb2.Event(type=executor_pb2.Event.MESSAGE, message={"data": asked.data})])
         return []
 
     def _update_framework(self, calling: Calling) -> list[Fact]:

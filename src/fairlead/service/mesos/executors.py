@@ -146,11 +146,9 @@ class Executors(Streams[int]):
         told = []
         for group, infos in grouped.items():
             if group.startswith("/"):
-                told.append(Event(type=Event.LAUNCH, launch=Event.Launch(task=infos[0])))
+                told.append(Event(type=Event.LAUNCH, launch={"task": infos[0]}))
             else:
-                event = Event(type=Event.LAUNCH_GROUP)
-                event.launch_group.task_group.tasks.extend(infos)
-                told.append(event)
+                told.append(Event(type=Event.LAUNCH_GROUP, launch_group={"task_group": {"tasks": infos}}))
         self.tell(number, told)
 
     def _stopped(self, state: State, jobs: Iterable[int]) -> None:
@@ -166,11 +164,8 @@ class Executors(Streams[int]):
         if number in self._told and job not in self._told[number]:
             return False
         spec = state.index.specs[job]
-        event = Event(type=Event.KILL)
-        event.kill.task_id.value = spec.task
-        if spec.grace is not None:
-            event.kill.kill_policy.grace_period.nanoseconds = int(spec.grace * 1e9)
-        self.tell(number, [event])
+        policy = None if spec.grace is None else {"grace_period": {"nanoseconds": int(spec.grace * 1e9)}}
+        self.tell(number, [Event(type=Event.KILL, kill={"task_id": {"value": spec.task}, "kill_policy": policy})])
         return True
 
     def _must_end(self, state: State, attempts: Attempts) -> None:
@@ -240,10 +235,7 @@ def check_status(status: mesos_pb2.TaskStatus) -> None:
 
 
 def acknowledged(status: mesos_pb2.TaskStatus) -> Event:
-    event = Event(type=Event.ACKNOWLEDGED)
-    event.acknowledged.task_id.CopyFrom(status.task_id)
-    event.acknowledged.uuid = status.uuid
-    return event
+    return Event(type=Event.ACKNOWLEDGED, acknowledged={"task_id": status.task_id, "uuid": status.uuid})
 
 
 def _never_told(state: State, job: int, now: float) -> list[Fact]:
@@ -272,12 +264,9 @@ def _executor_info(spec: Job) -> mesos_pb2.ExecutorInfo:
 
 
 def _subscribed(state: State, executor: Executor) -> Event:
-    event = Event(type=Event.SUBSCRIBED)
-    event.subscribed.executor_info.CopyFrom(_executor_info(state.index.specs[executor.job]))
     member = state.frameworks.members[executor.framework].framework
-    event.subscribed.framework_info.CopyFrom(info_of(member, executor.framework))
     node = state.cluster.specs[state.cluster.rows[executor.node]]
-    event.subscribed.agent_info.CopyFrom(mesos_pb2.AgentInfo(hostname=node.name, resources=resources_of(node.capacity)))
-    event.subscribed.agent_info.id.value = node.name
-    event.subscribed.agent_info.attributes.extend(events.attributes_of(node.labels))
-    return event
+    resources, attributes = resources_of(node.capacity), events.attributes_of(node.labels)
+    agent = {"id": {"value": node.name}, "hostname": node.name, "resources": resources, "attributes": attributes}
+    info, framework = _executor_info(state.index.specs[executor.job]), info_of(member, executor.framework)
+    return Event(type=Event.SUBSCRIBED, subscribed={"executor_info": info, "framework_info": framework, "agent_info": agent})

@@ -49,7 +49,7 @@ def resources_of(
     for ours, amount in amounts.items():
         name = THEIRS.get(ours, ours)
         if (value := to_mesos(name, amount)) > 0:
-            found.append(_allocated(Resource(name=name, type=Value.SCALAR, scalar=Value.Scalar(value=value)), role, refined))
+            found.append(_allocated(Resource(name=name, type=Value.SCALAR, scalar={"value": value}), role, refined))
             if revocable:
                 found[-1].revocable.SetInParent()
     order = list(NAMES)
@@ -66,10 +66,8 @@ def _allocated(made: Resource, role: str | None, refined: bool) -> Resource:
 
 def ports_of(ranges: Ranges, role: str | None, refined: bool) -> Resource:
     """Convert ports to a Mesos resource; `role` and `refined` as in :func:`resources_of`."""
-    made = Resource(name="ports", type=Value.RANGES)
-    for first, last in ranges:
-        made.ranges.range.add(begin=first, end=last)
-    return _allocated(made, role, refined)
+    ports = {"range": [{"begin": first, "end": last} for first, last in ranges]}
+    return _allocated(Resource(name="ports", type=Value.RANGES, ranges=ports), role, refined)
 
 
 def base_of(resource: Resource) -> tuple[str, int]:

@@ -150,10 +150,10 @@ def master_info(listener: Listener) -> MasterInfo:
     host = address if is_loopback(address) else socket.getfqdn()
     found = ip_address("127.0.0.1" if ":" in address or address == "0.0.0.0" else address)  # noqa: S104 only compared
     assert isinstance(found, IPv4Address)
-    told = MasterInfo(id=str(uuid.uuid4()), ip=int.from_bytes(found.packed, "little"), port=port)
-    told.pid, told.hostname, told.version = f"master@{found}:{port}", host, VERSION
-    told.address.hostname, told.address.ip, told.address.port = host, str(found), port
-    return told
+    return MasterInfo(
+        id=str(uuid.uuid4()), ip=int.from_bytes(found.packed, "little"), port=port, pid=f"master@{found}:{port}", hostname=host,
+        version=VERSION, address={"hostname": host, "ip": str(found), "port": port},
+    )  # fmt: skip
 
 
 def _certificate(path: Path) -> str:

@@ -13,6 +13,7 @@ from fairlead.scheduler.state import State
 from fairlead.service.clock import Clock
 from fairlead.service.mesos import events, statuses
 from fairlead.service.mesos.groups import Group, broken_groups
+from fairlead.service.mesos.messages.scheduler_pb2 import Event
 from fairlead.service.mesos.streams import Stream, Streams
 
 RESEND_SECONDS = 10.0
@@ -101,7 +102,7 @@ class Subscriptions(Streams[str]):
                     for node in [state.cluster.specs[offer.node]]
                     for said in [{mark: p.said for mark, p in state.frameworks.role_reservations.get(node.name, {}).items()}]
                 ]
-                self.tell(who, [events.offers(made)])
+                self.tell(who, [Event(type=Event.OFFERS, offers={"offers": made})])
 
     def _tell_updates(self, state: State, jobs: Iterable[int], again_before: float = -1.0) -> None:
         """Send the first unacknowledged update of each job, unless it was sent since `again_before`."""
