@@ -540,7 +540,7 @@ def test_what_ended_is_kept_for_a_while_and_counted_for_ever(state, monkeypatch)
 
 
 def test_a_scheduler_that_can_start_no_thread_asks_frameworks_to_come_again():
-    async def look(who, query):
+    async def look(view, who, query):
         raise RuntimeError("can't start new thread")
 
     sent = []
@@ -548,7 +548,7 @@ def test_a_scheduler_that_can_start_no_thread_asks_frameworks_to_come_again():
     async def send(message):
         sent.append(message)
 
-    app = MesosApp(None, None, None, SimpleNamespace(views={"/health": look}), set())
+    app = MesosApp(None, None, None, SimpleNamespace(views={"/health": {}}, look=look), set())
     scope = {"type": "http", "method": "GET", "path": "/health", "headers": [], "query_string": b""}
     asyncio.run(app(scope, None, send))
     assert (sent[0]["status"], (b"retry-after", b"1") in [(k.lower(), v) for k, v in sent[0]["headers"]]) == (503, True)

@@ -98,7 +98,7 @@ class MesosApp:
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         if "jsonp" in query:
             raise CallRefused(400, "jsonp is not supported, since any web page could read the answer: leave it out and read JSON")
-        told = await view(who, query)
+        told = await self._operators.look(view, who, query)
         body = b"" if told is None else json.dumps(told, separators=(",", ":")).encode("ascii")
         await answer(send, 200, body, {"Content-Type": encoding.JSON})
 

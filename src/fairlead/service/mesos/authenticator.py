@@ -36,6 +36,11 @@ class FrameworkCaller(NamedTuple):
         return self.principal.name if self.principal else ""
 
     @property
+    def by(self) -> str:
+        """Who acts, for the audit log: the principal, or else the account."""
+        return self.name or self.caller.person.name
+
+    @property
     def identity(self) -> tuple[str, int]:
         """What identifies the caller: the principal's name and the account's uid."""
         return self.name, self.caller.person.uid

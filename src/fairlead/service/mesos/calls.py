@@ -115,7 +115,7 @@ class Calls:
         who, caller, subscriptions = calling.who, calling.caller, self._subscriptions
         member = calling.state.frameworks.members.get(who)
         if member is not None and (member.framework.principal, member.framework.uid) != caller.identity:
-            raise Refused(_mismatch(caller.name or caller.caller.person.name, member.framework.principal))
+            raise Refused(_mismatch(caller.by, member.framework.principal))
         try:
             facts = self._description(calling, calling.call.subscribe)
         except Refused as error:
@@ -216,7 +216,7 @@ class Calls:
         self, caller: FrameworkCaller, question: Callable[[State, float], tuple[list[Fact], Any]], takes_on: bool = False
     ) -> Any:
         """Ask the scheduler. If it is busy, wait for room, since clients treat a refusal as an error."""
-        by, until = caller.name or caller.caller.person.name, time.monotonic() + QUEUE_SECONDS
+        by, until = caller.by, time.monotonic() + QUEUE_SECONDS
         while True:
             try:
                 return await self._client.ask(question, changes=True, by=by, takes_on=takes_on)
@@ -237,7 +237,7 @@ class Calls:
         if member is None:
             raise CallRefused(400, "Framework cannot be found")
         if (member.framework.principal, member.framework.uid) != caller.identity:
-            raise CallRefused(400, _mismatch(caller.name or caller.caller.person.name, member.framework.principal))
+            raise CallRefused(400, _mismatch(caller.by, member.framework.principal))
         if current is None:
             raise CallRefused(403, "Framework is not subscribed")
         if stream is None:

@@ -63,6 +63,10 @@ class FrameworkView(NamedTuple):
     offered: Quantities
     gone_at: float | None = None
 
+    @property
+    def connected(self) -> bool:
+        return self.gone_at is None and self.member.away_since is None
+
 
 class RoleView(NamedTuple):
     """A role: a queue that is declared or that frameworks use."""
@@ -74,13 +78,14 @@ class RoleView(NamedTuple):
 
 
 class ClusterView(NamedTuple):
-    """Agents, frameworks, removed frameworks and roles; `ended` counts ended tasks by state."""
+    """Agents, frameworks, removed frameworks and roles; `ended` counts ended tasks by state, `offer_timeout` is in seconds."""
 
     agents: list[AgentView]
     frameworks: list[FrameworkView]
     completed: list[FrameworkView]
     roles: list[RoleView]
     ended: Mapping[TaskState, int]
+    offer_timeout: float
 
 
 def cluster_view(state: State, completed: Completed, sees: Sees, hidden: Hidden, now: float) -> ClusterView:
@@ -99,7 +104,8 @@ def cluster_view(state: State, completed: Completed, sees: Sees, hidden: Hidden,
         for each in completed.frameworks(now)
         if sees(each.member)
     ]
-    return ClusterView(_agents(state, hidden), frameworks, gone, _roles(state, seen, hidden), completed.ended)
+    agents, roles = _agents(state, hidden), _roles(state, seen, hidden)
+    return ClusterView(agents, frameworks, gone, roles, completed.ended, state.settings.offer_timeout)
 
 
 def _offers(state: State) -> list[Offer]:

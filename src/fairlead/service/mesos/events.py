@@ -61,7 +61,7 @@ def to_offer(offer: Offer, node: Node, known: Knows, said: Mapping[str, str], ex
     """
     role = offer.role if known.roles else None
     resources = resources_of(offer.amount, role=role, revocable=known.revocable, refined=known.refined)
-    resources += [ports_of(offer.ports, role, known.refined)] if offer.ports else []
+    resources += ports_of(offer.ports, role, known.refined)
     for mark, amount in offer.apart.items():
         resources += resources_of_reservation(mark, said.get(mark, ""), amount, role, known.refined)
     return mesos_pb2.Offer(

@@ -64,10 +64,10 @@ def _allocated(made: Resource, role: str | None, refined: bool) -> Resource:
     return made
 
 
-def ports_of(ranges: Ranges, role: str | None, refined: bool) -> Resource:
-    """Convert ports to a Mesos resource; `role` and `refined` as in :func:`resources_of`."""
+def ports_of(ranges: Ranges, role: str | None, refined: bool) -> list[Resource]:
+    """Convert ports to a Mesos resource, if there are any; `role` and `refined` as in :func:`resources_of`."""
     ports = {"range": [{"begin": first, "end": last} for first, last in ranges]}
-    return _allocated(Resource(name="ports", type=Value.RANGES, ranges=ports), role, refined)
+    return [_allocated(Resource(name="ports", type=Value.RANGES, ranges=ports), role, refined)] if ranges else []
 
 
 def base_of(resource: Resource) -> tuple[str, int]:
