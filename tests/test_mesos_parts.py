@@ -44,12 +44,11 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.service.loop import Busy
-from fairlead.service.mesos import acknowledgements, calls, completed, events, fetch, groups, streams
-from fairlead.service.mesos.acknowledgements import Acknowledgements
+from fairlead.service.mesos import calls, cluster_view, events, fetch, groups, streams, subscriptions
 from fairlead.service.mesos.app import MesosApp
 from fairlead.service.mesos.authenticator import FrameworkCaller
 from fairlead.service.mesos.calls import Calls
-from fairlead.service.mesos.completed import Completed
+from fairlead.service.mesos.cluster_view import Completed
 from fairlead.service.mesos.encoding import JSON, PROTOBUF, Malformed, accepted_kind, as_json, decode, encode, record
 from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.fetch import CannotFetch, bring
@@ -57,10 +56,9 @@ from fairlead.service.mesos.messages.master_pb2 import Call as MasterCall
 from fairlead.service.mesos.messages.mesos_pb2 import TASK_FINISHED, TASK_RUNNING, MasterInfo, Offer, Resource, TaskStatus, Value
 from fairlead.service.mesos.messages.scheduler_pb2 import Call, Event
 from fairlead.service.mesos.operators import Operators
-from fairlead.service.mesos.reservations import request_of
-from fairlead.service.mesos.resources import resources_of
+from fairlead.service.mesos.resources import request_of, resources_of
 from fairlead.service.mesos.streams import HEARTBEAT, Stream
-from fairlead.service.mesos.subscriptions import Subscriptions
+from fairlead.service.mesos.subscriptions import Acknowledgements, Subscriptions
 from fairlead.service.mesos.tasks import TOKEN
 
 
@@ -461,7 +459,7 @@ def test_the_end_of_a_task_is_sent_before_what_it_made_room_for_is_offered(state
 
 def test_acknowledgements_are_recorded_many_at_a_time_as_soon_as_that_can_be(state, monkeypatch):
     monkeypatch.setattr(calls, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(acknowledgements, "MOST_WAITING", 3)
+    monkeypatch.setattr(subscriptions, "MOST_WAITING", 3)
     jobs = [Job("", {"cpu": 100}, task=f"t{k}", work=Work(["true"])) for k in range(3)]
     facts, _ = frameworks.accept(state, "F", [1], jobs, 0.0, 0.0)
     apply_all(state, facts)
@@ -519,7 +517,7 @@ def test_other_text_is_no_boolean(said):
 
 def test_what_ended_is_kept_for_a_while_and_counted_for_ever(state, monkeypatch):
     """Bounded in number and in time; the counters do not fall when tasks are acknowledged, forgotten or dropped."""
-    monkeypatch.setattr(completed, "MOST_TASKS", 2)
+    monkeypatch.setattr(cluster_view, "MOST_TASKS", 2)
     kept, one = Completed(), np.ones(1, np.int64)
     kept.recorded(state, [])
     jobs = [Job("", {"cpu": 100}, task=name, work=Work(["true"])) for name in "abc"]
@@ -534,7 +532,7 @@ def test_what_ended_is_kept_for_a_while_and_counted_for_ever(state, monkeypatch)
     assert [task.id for task in kept.tasks(2.0)["F"]] == ["b", "c"]
     kept.recorded(state, apply_all(state, frameworks.tear_down(state, "F", 3.0)))
     assert [each.id for each in kept.frameworks(4.0)] == ["F"]
-    later = 4.0 + completed.KEPT_SECONDS
+    later = 4.0 + cluster_view.KEPT_SECONDS
     assert (kept.tasks(later), kept.frameworks(later)) == ({}, [])
     assert dict(kept.ended) == {TASK_FINISHED: 3}
 

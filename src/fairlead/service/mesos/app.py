@@ -18,14 +18,18 @@ from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.service.connections import host_names
 from fairlead.service.loop import Busy, no_threads
 from fairlead.service.mesos import encoding
-from fairlead.service.mesos.authenticator import FrameworkAuthenticator, FrameworkCaller
+from fairlead.service.mesos.authenticator import (
+    CallRefused,
+    FrameworkAuthenticator,
+    FrameworkCaller,
+    bearer_token,
+    rate_exceeded,
+    token_of_peer,
+)
 from fairlead.service.mesos.calls import Calls
-from fairlead.service.mesos.executor_calls import ExecutorCalls
-from fairlead.service.mesos.executor_tokens import bearer_token, token_of_peer
-from fairlead.service.mesos.executors import HEARTBEAT
+from fairlead.service.mesos.executors import HEARTBEAT, ExecutorCalls
 from fairlead.service.mesos.messages import executor_pb2, master_pb2, scheduler_pb2
 from fairlead.service.mesos.operators import ON_RESERVATIONS, Operators
-from fairlead.service.mesos.refusals import CallRefused, rate_exceeded
 from fairlead.service.mesos.streams import Stream
 
 log = logging.getLogger("fairlead")
@@ -139,11 +143,11 @@ class MesosApp:
         if "mesos-stream-id" in headers:
             raise CallRefused(400, "Subscribe calls should not include the 'Mesos-Stream-Id' header")
         stream = Stream(accepts, who.identity)
-        await self._calls.subscribe(who, call, stream)
         try:
+            await self._calls.subscribe(who, call, stream)
             await _answer_with(stream, receive, send)
         finally:
-            self._calls.leave(stream)
+            self._calls.leave(stream)  # also after an error: it may still get subscribed
 
     async def _executor(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         token = bearer_token(headers.get("authorization", ""))
@@ -162,8 +166,8 @@ class MesosApp:
             await answer(send, 202, b"", {})
             return
         stream = Stream(_accepted(headers), ("", 0), HEARTBEAT)
-        await self._executor_calls.subscribe(call, token, stream)
         try:
+            await self._executor_calls.subscribe(call, token, stream)
             await _answer_with(stream, receive, send)
         finally:
             await self._executor_calls.leave(stream)

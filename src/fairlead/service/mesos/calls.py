@@ -19,18 +19,16 @@ from fairlead.scheduler.state import State
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.loop import Busy, HappensLater
 from fairlead.service.mesos import events, groups, launching, statuses
-from fairlead.service.mesos.acknowledgements import Acknowledgements
-from fairlead.service.mesos.authenticator import FrameworkCaller
+from fairlead.service.mesos.authenticator import CallRefused, FrameworkCaller
 from fairlead.service.mesos.descriptions import check_id, info_of, roles_of, to_framework
 from fairlead.service.mesos.encoding import missing_body
 from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.messages import executor_pb2, mesos_pb2
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
-from fairlead.service.mesos.refusals import CallRefused
-from fairlead.service.mesos.reservations import is_volume, moves_of
+from fairlead.service.mesos.resources import is_volume, moves_of
 from fairlead.service.mesos.sandboxes import Sandboxes
 from fairlead.service.mesos.streams import HEARTBEAT, Stream
-from fairlead.service.mesos.subscriptions import Subscriptions
+from fairlead.service.mesos.subscriptions import Acknowledgements, Subscriptions
 from fairlead.service.unfinished_jobs import UnfinishedJobs
 
 log = logging.getLogger("fairlead")
@@ -103,11 +101,7 @@ class Calls:
         def question(state: State, now: float) -> tuple[list[Fact], None]:
             return self._subscribed(Calling(state, now, identity, who, call), stream), None
 
-        try:
-            await self._ask(who, question, takes_on=True)
-        except BaseException:
-            self.leave(stream)  # it may still get subscribed
-            raise
+        await self._ask(who, question, takes_on=True)
 
     def _subscribed(self, calling: Calling, stream: Stream) -> list[Fact]:
         if stream.ended:  # the client has gone

@@ -11,8 +11,7 @@ from fairlead.service.mesos.descriptions import Capability, has, info_of
 from fairlead.service.mesos.messages import mesos_pb2
 from fairlead.service.mesos.messages.mesos_pb2 import Attribute, OperationState, TaskState, TaskStatus, Value
 from fairlead.service.mesos.messages.scheduler_pb2 import Event
-from fairlead.service.mesos.reservations import resources_of_reservation
-from fairlead.service.mesos.resources import ports_of, resources_of
+from fairlead.service.mesos.resources import ports_of, resources_of, resources_of_reservation
 from fairlead.service.mesos.streams import HEARTBEAT_SECONDS
 
 VERSION = "1.11.0"

@@ -19,15 +19,23 @@ from fairlead.scheduler.state import State
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.mesos import events, shares
 from fairlead.service.mesos.authenticator import FrameworkCaller
-from fairlead.service.mesos.cluster_view import AgentView, ClusterView, FrameworkView, RoleView, cluster_view
-from fairlead.service.mesos.completed import MOST_FRAMEWORKS, MOST_TASKS, Completed, TaskView
+from fairlead.service.mesos.cluster_view import (
+    MOST_FRAMEWORKS,
+    MOST_TASKS,
+    AgentView,
+    ClusterView,
+    Completed,
+    FrameworkView,
+    RoleView,
+    TaskView,
+    cluster_view,
+)
 from fairlead.service.mesos.descriptions import info_of
 from fairlead.service.mesos.encoding import as_json, missing_body
 from fairlead.service.mesos.messages import mesos_pb2
 from fairlead.service.mesos.messages.master_pb2 import Call, Response
 from fairlead.service.mesos.messages.quota_pb2 import QuotaStatus
-from fairlead.service.mesos.reservations import resources_of_reservation
-from fairlead.service.mesos.resources import THEIRS, ports_of, resources_of, to_mesos
+from fairlead.service.mesos.resources import THEIRS, ports_of, resources_of, resources_of_reservation, to_mesos
 
 BUILT = f"fairlead {fairlead.__version__}"
 ALWAYS = ("cpu", "memory", "disk", "gpu")

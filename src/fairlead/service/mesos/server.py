@@ -24,10 +24,9 @@ from fairlead.service.loop import Busy
 from fairlead.service.mesos.app import MesosApp
 from fairlead.service.mesos.authenticator import FrameworkAuthenticator
 from fairlead.service.mesos.calls import Calls
-from fairlead.service.mesos.completed import Completed
+from fairlead.service.mesos.cluster_view import Completed
 from fairlead.service.mesos.events import VERSION, failure
-from fairlead.service.mesos.executor_calls import ExecutorCalls
-from fairlead.service.mesos.executors import Executors
+from fairlead.service.mesos.executors import ExecutorCalls, Executors
 from fairlead.service.mesos.messages.mesos_pb2 import MasterInfo
 from fairlead.service.mesos.operators import Operators
 from fairlead.service.mesos.sandboxes import ASIDE, Sandboxes

@@ -24,8 +24,7 @@ from fairlead.service.api.requests import LARGEST_ENVIRONMENT
 from fairlead.service.mesos import checks, fetch
 from fairlead.service.mesos.encoding import JSON, encode
 from fairlead.service.mesos.messages.mesos_pb2 import CommandInfo, Environment, ExecutorInfo, HealthCheck, Resource, TaskInfo
-from fairlead.service.mesos.reservations import request_of, wrong_path
-from fairlead.service.mesos.resources import are_revocable
+from fairlead.service.mesos.resources import are_revocable, request_of, wrong_path
 
 LONGEST_ID = 255
 GRACE = 5.0
