@@ -4,7 +4,6 @@ A thread cannot be stopped. So each call runs in a daemon thread. A call that do
 threads is bounded.
 """
 
-import queue
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from concurrent.futures import Future, wait
 from typing import Any
 
 FREE_THREAD_SECONDS = 1.0
-"""How long to wait for a thread if all are busy."""
+"""How long to wait for room if all threads are busy."""
 
 
 class _Call:
@@ -26,24 +25,23 @@ class _Call:
         self.seconds, self.until = seconds, time.monotonic() + seconds
 
 
-_Inbox = queue.SimpleQueue[_Call]
-
-
 class BoundedCalls:
-    """Makes at most `most` calls at the same time. Thread-safe."""
+    """Makes at most `most` calls at the same time, each in a thread of its own. Thread-safe."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most, self._name = most, name
-        self._changed = threading.Condition()
-        self._free: list[_Inbox] = []  # of idle threads
-        self._threads = 0
-        self._here = threading.local()
+        self._room, self._here = threading.Semaphore(most), threading.local()
 
     def call(self, seconds: float, what: Callable[[], Any]) -> Any:
         """Call a function and return its result. Raises what it raises, and TimeoutError after `seconds`."""
-        inbox = self._take()
+        if not self._room.acquire(timeout=FREE_THREAD_SECONDS):
+            raise TimeoutError(f"it has not answered the last {self._most} calls yet")
         asked = _Call(what, seconds)
-        inbox.put(asked)
+        try:
+            threading.Thread(target=self._make, args=(asked,), name=self._name, daemon=True).start()
+        except RuntimeError:  # no thread can be started
+            self._room.release()
+            raise
         while not asked.answer.done():
             left = asked.until - time.monotonic()
             if left <= 0:
@@ -56,25 +54,11 @@ class BoundedCalls:
         if (asked := getattr(self._here, "asked", None)) is not None:
             asked.allow(seconds)
 
-    def _take(self) -> _Inbox:
-        with self._changed:
-            if not self._free and self._threads < self._most:
-                self._threads += 1
-                inbox: _Inbox = queue.SimpleQueue()
-                threading.Thread(target=self._work, args=(inbox,), name=self._name, daemon=True).start()
-                return inbox
-            if not self._changed.wait_for(lambda: self._free, FREE_THREAD_SECONDS):
-                raise TimeoutError(f"it has not answered the last {self._most} calls yet")
-            return self._free.pop()
-
-    def _work(self, inbox: _Inbox) -> None:
-        while True:
-            asked = self._here.asked = inbox.get()
-            try:
-                asked.answer.set_result(asked.what())
-            except BaseException as error:
-                asked.answer.set_exception(error)
-            del asked, self._here.asked
-            with self._changed:
-                self._free.append(inbox)
-                self._changed.notify()
+    def _make(self, asked: _Call) -> None:
+        self._here.asked = asked
+        try:
+            asked.answer.set_result(asked.what())
+        except BaseException as error:
+            asked.answer.set_exception(error)
+        finally:
+            self._room.release()
