@@ -15,11 +15,13 @@ class Rates:
         self._clock = clock
         self._full_at: dict[Hashable, float] = {}  # when a caller could use the whole burst again
 
-    def wait(self, who: Hashable, a_second: float, count: int = 1) -> float:
+    def wait(self, who: Hashable, a_second: float | None, count: int = 1) -> float:
         """Count a request with weight `count`; return 0 if it is allowed now, otherwise the seconds to wait.
 
-        A request heavier than the whole burst is allowed after a pause.
+        Without a limit `a_second`, all are allowed. A request heavier than the whole burst is allowed after a pause.
         """
+        if a_second is None:
+            return 0.0
         now, takes = self._clock(), count / a_second
         full_at = max(self._full_at.get(who, now), now)
         wait = full_at - now - max(0.0, BURST_SECONDS - takes)

@@ -168,7 +168,8 @@ def serve(
             closing.callback(archive.close)
         unfinished = UnfinishedJobs(Exports(home / "exports"))
         mesos = _mesos_server(where, for_frameworks, personal, clock) if for_frameworks is not None else None
-        loop = Loop(make, _announcing(wakeups, sessions, unfinished, authenticator, outlooks, mesos, archive, engines), reserve)
+        recorders = [part.recorded for part in (sessions, outlooks, archive, mesos) if part is not None]
+        loop = Loop(make, _announcing(wakeups, unfinished, authenticator, recorders, engines), reserve)
         loop.start()
         loop.ready.result()
         engine = engines[0]
@@ -330,27 +331,20 @@ def _mesos_server(where: Where, listener: Listener, personal: bool, clock: Clock
 
 def _announcing(
     wakeups: Wakeups,
-    sessions: Sessions,
     unfinished: UnfinishedJobs,
     authenticator: Authenticator,
-    outlooks: Outlooks,
-    mesos: "MesosServer | None",
-    archive: OutputArchive | None,
+    recorders: Sequence[Callable[[State, Sequence[Fact]], None]],
     engines: Sequence[LiveEngine],
 ) -> Callable[[State, Sequence[Fact]], None]:
-    """Return the callback for recorded facts: it updates all parts that depend on them, and wakes waiting requests."""
+    """Return the callback for recorded facts: it calls all `recorders`, and wakes waiting requests."""
 
     def announce(state: State, facts: Sequence[Fact]) -> None:
         if any(isinstance(fact, Configured) for fact in facts):
             authenticator.rules = rules_of(state, authenticator.personal)
         if isinstance(engines[0], JoinedEngine):
             engines[0].recorded(facts)
-        sessions.recorded(state, facts)
-        outlooks.happened(facts)
-        if archive is not None:
-            archive.recorded(state, facts)
-        if mesos is not None:
-            mesos.recorded(state, facts)
+        for recorded in recorders:
+            recorded(state, facts)
         wakeups.wake([("job", job) for job in unfinished.recorded(state, facts)] + ["facts"])
 
     return announce

@@ -117,9 +117,8 @@ class Entrance:
     def _wait(self, caller: Caller | Stranger, count: int) -> float:
         """Return the seconds until a caller may make a request of cost `count`; 0 for now."""
         if isinstance(caller, Stranger):
-            return self._rates.wait(caller.by, DEFAULT.requests or 1.0, count)
-        a_second = default_bounds(self._authenticator.rules, caller).requests
-        return self._rates.wait(caller.person.uid, a_second, count) if a_second is not None else 0.0
+            return self._rates.wait(caller.by, DEFAULT.requests, count)
+        return self._rates.wait(caller.person.uid, default_bounds(self._authenticator.rules, caller).requests, count)
 
 
 _large_bodies = OnePerPerson("a large request of yours is being read already")

@@ -114,7 +114,7 @@ class FrameworkAuthenticator:
         a_second = who.principal.requests if who.principal else None
         if a_second is None:
             a_second = default_bounds(self._authenticator.rules, who.caller).requests
-        return self._calls.wait((who.name, framework), a_second) if a_second is not None else 0.0
+        return self._calls.wait((who.name, framework), a_second)
 
 
 def _not_authenticated(message: str) -> CallRefused:
