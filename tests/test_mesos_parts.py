@@ -43,6 +43,7 @@ from fairlead.scheduler.facts import (
     UpdatesAcknowledged,
 )
 from fairlead.scheduler.frameworks import requests as frameworks
+from fairlead.service.api import state_client
 from fairlead.service.loop import Busy
 from fairlead.service.mesos import calls, cluster_view, events, fetch, groups, streams, subscriptions
 from fairlead.service.mesos.app import MesosApp
@@ -326,6 +327,8 @@ class Asks:
         self.state, self.loop, self.facts = state, SimpleNamespace(stopped=threading.Event()), []
         self.authenticator, self.clock = (SimpleNamespace(rules=rules_of(state, personal=True)), SimpleNamespace(wall=float))
 
+    record = state_client.StateClient.record
+
     async def read(self, view):
         return view(self.state)
 
@@ -458,7 +461,7 @@ def test_the_end_of_a_task_is_sent_before_what_it_made_room_for_is_offered(state
 
 
 def test_acknowledgements_are_recorded_many_at_a_time_as_soon_as_that_can_be(state, monkeypatch):
-    monkeypatch.setattr(calls, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(state_client, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(subscriptions, "MOST_WAITING", 3)
     jobs = [Job("", {"cpu": 100}, task=f"t{k}", work=Work(["true"])) for k in range(3)]
     facts, _ = frameworks.accept(state, "F", [1], jobs, 0.0, 0.0)
@@ -488,7 +491,7 @@ def test_acknowledgements_are_recorded_many_at_a_time_as_soon_as_that_can_be(sta
             await asyncio.sleep(0)
 
     client = Slow(state)
-    known = Acknowledgements(client, calls_of(client).until_taken)
+    known = Acknowledgements(client)
     asyncio.run(acknowledge())
     assert [len(fact.jobs) for fact in client.facts] == [2, 1]
     assert client.tries == 3

@@ -36,7 +36,7 @@ from fairlead.journal.repair import check_outputs, highest_output
 from fairlead.journal.sql import SqlStore
 from fairlead.journal.store import TakenOver
 from fairlead.model.documents import Configuration
-from fairlead.people.audit_records import AuditRecords
+from fairlead.people.audit_log import AuditRecords
 from fairlead.people.authenticator import Authenticator
 from fairlead.people.rules import rules_of
 from fairlead.people.tokens import Tokens
@@ -49,8 +49,7 @@ from fairlead.service.api.app import Parts, TooLargeInJson, make_api
 from fairlead.service.api.calls import close_silent_sessions, report_due_leases
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
-from fairlead.service.connections.host_names import accepted_names
-from fairlead.service.connections.listening import Listener, Where, listening, listening_for_frameworks, make_room
+from fairlead.service.connections.listening import Listener, Where, accepted_names, listening, listening_for_frameworks, make_room
 from fairlead.service.connections.slots import ConnectionSlots
 from fairlead.service.connections.web_server import WebServer
 from fairlead.service.exports import Exports

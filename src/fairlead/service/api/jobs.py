@@ -17,8 +17,7 @@ from pydantic import ValidationError
 from fairlead.engines.contract import LiveEngine
 from fairlead.model import api_types
 from fairlead.model.specs import Job, path_to_root
-from fairlead.people.private_queues import job_as_seen
-from fairlead.people.rules import Caller, acts_on, administers, check_acts, seen_queue, sees_names
+from fairlead.people.rules import Caller, acts_on, administers, check_acts, job_as_seen, seen_queue, sees_names
 from fairlead.scheduler import admission
 from fairlead.scheduler.admission import MOST_TASKS, Refused, Unknown
 from fairlead.scheduler.facts import Fact, JobCancelled

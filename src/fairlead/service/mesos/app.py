@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from fairlead.engines.step import Stalled
 from fairlead.people.rules import Forbidden
 from fairlead.scheduler.admission import Refused, Unknown
-from fairlead.service.connections import host_names
+from fairlead.service.connections.listening import is_accepted, name_in
 from fairlead.service.loop import Busy, no_threads
 from fairlead.service.mesos import encoding
 from fairlead.service.mesos.authenticator import (
@@ -70,9 +70,9 @@ class MesosApp:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         path = scope["path"].removeprefix("/master").removeprefix("/slave(1)").rstrip("/")
         kind, take = self._apis.get(path, ("", None))
-        host = host_names.name_in(headers.get("host", ""))
+        host = name_in(headers.get("host", ""))
         try:
-            if self._hosts and not host_names.is_accepted(host, self._hosts):  # a foreign web page, by DNS rebinding
+            if self._hosts and not is_accepted(host, self._hosts):  # a foreign web page, by DNS rebinding
                 raise CallRefused(421, f"{host or 'no host'!r} is not a name of this scheduler: start it with --name {host}")
             if take is not None:
                 await take(scope, headers, receive, send)

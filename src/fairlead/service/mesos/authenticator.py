@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 
 from fairlead.model.documents import DocumentError
 from fairlead.people.authenticator import Authenticator, Peer, Stranger
-from fairlead.people.bounds import default_bounds
+from fairlead.people.bounds import Rates, default_bounds
 from fairlead.people.principals import Principal, Principals
-from fairlead.people.rates import Rates
 from fairlead.people.rules import Caller
 from fairlead.scheduler.admission import Refused
 from fairlead.service.connections.acceptor import uid_of_client

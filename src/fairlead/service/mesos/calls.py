@@ -39,8 +39,6 @@ QUEUE_SECONDS, QUEUE_PAUSE_SECONDS = 5.0, 0.05
 """How long a call waits for room among the questions to the scheduler, and between two attempts."""
 RECONCILE_BATCH = 1000
 """Tasks reconciled before other calls are answered."""
-RETRY_SECONDS = 1.0
-"""Between two attempts to record something."""
 
 
 class Calling(NamedTuple):
@@ -74,12 +72,12 @@ class Calls:
         self._sandboxes, self._master = sandboxes, master
         self._endpoint = f"{master.hostname}:{master.port}", certificate
         self._executors = executors
-        executors.happen = lambda question: self._do(self.until_taken(question))
+        executors.happen = lambda make: self._do(client.record(make))
         self._whose: dict[Stream, str] = {}
         self._volumes = asyncio.Lock()
         self._doing: set[asyncio.Task[None]] = set()
         subscriptions.on_broken = self.end_groups
-        self._acknowledgements = Acknowledgements(client, self.until_taken)
+        self._acknowledgements = Acknowledgements(client)
 
     @property
     def recovering(self) -> bool:
@@ -137,32 +135,20 @@ class Calls:
             self._do(self._left(who, stream))
 
     async def _left(self, who: str, stream: Stream) -> None:
-        def question(state: State, now: float) -> tuple[list[Fact], None]:
+        def left(state: State, now: float) -> list[Fact]:
             if not self._subscriptions.drop(who, stream) or who not in state.frameworks.members:
-                return [], None
-            return frameworks.disconnect(state, who, now), None
+                return []
+            return frameworks.disconnect(state, who, now)
 
-        await self.until_taken(question)
-
-    async def until_taken(self, question: Callable[[State, float], tuple[list[Fact], None]]) -> None:
-        """Record the facts of a question as soon as possible."""
-        while not self._client.loop.stopped.is_set():
-            try:
-                await self._client.ask(question, changes=True)
-            except HappensLater:
-                return
-            except (Stalled, Busy, TimeoutError):
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return
+        await self._client.record(left)
 
     def end_groups(self, broken: set[groups.Group]) -> None:
-        self._do(self.until_taken(lambda state, now: (groups.end_all(state, broken, now), None)))
+        self._do(self._client.record(lambda state, now: groups.end_all(state, broken, now)))
 
     async def end_groups_of_before(self) -> None:
         """Stop the rest of groups in which a task failed while the scheduler was down."""
-        await self.until_taken(
-            lambda state, now: (groups.end_all(state, groups.broken_groups(state, list(state.index.specs)), now), None)
+        await self._client.record(
+            lambda state, now: groups.end_all(state, groups.broken_groups(state, list(state.index.specs)), now)
         )
 
     def _do(self, what: Coroutine[Any, Any, None]) -> None:
@@ -173,13 +159,13 @@ class Calls:
     async def disconnect_those_gone(self) -> None:
         """Disconnect frameworks that have not come back since a restart: they get no offers until they do."""
 
-        def question(state: State, now: float) -> tuple[list[Fact], None]:
+        def gone(state: State, now: float) -> list[Fact]:
             streams, members = self._subscriptions.streams, state.frameworks.members
-            gone = [who for who, member in members.items() if member.away_since is None and who not in streams]
+            away = [who for who, member in members.items() if member.away_since is None and who not in streams]
             until = now + RECONNECT_SECONDS
-            return [fact for who in gone for fact in frameworks.disconnect(state, who, now, until)], None
+            return [fact for who in away for fact in frameworks.disconnect(state, who, now, until)]
 
-        await self.until_taken(question)
+        await self._client.record(gone)
 
     # -- calls -----------------------------------------------------------------------------------------------------
 

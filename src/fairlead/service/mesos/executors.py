@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from hmac import compare_digest
-from typing import Any
 
 import numpy as np
 from google.protobuf import json_format
@@ -41,20 +40,21 @@ ABSENT_SECONDS = 60.0
 HEARTBEAT = Event(type=Event.HEARTBEAT)
 ONGOING = {mesos_pb2.TASK_STARTING: "starting", mesos_pb2.TASK_RUNNING: "running", mesos_pb2.TASK_KILLING: "running"}
 """States of an unfinished task, in the scheduler's words."""
-Question = Callable[[State, float], tuple[list[Fact], None]]
+Make = Callable[[State, float], list[Fact]]
+"""Makes facts to be recorded."""
 
 
 class Executors(Streams[int]):
     """The streams of connected executors.
 
     on_ended : called with framework, agent, executor and wait status when an executor has ended
-    happen : records the facts of a question as soon as possible; called in the event loop
+    happen : records facts as soon as possible; called in the event loop
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.on_ended: Callable[[str, str, str, int], None] = lambda who, agent, name, status: None
-        self.happen: Callable[[Question], object] = lambda question: None
+        self.happen: Callable[[Make], object] = lambda make: None
         self._told: dict[int, set[int]] = {}  # by executor, the tasks sent to it, if known
         self._absent: dict[int, float] = {}
 
@@ -91,7 +91,7 @@ class Executors(Streams[int]):
             if status == PLACED and job not in told:
                 fresh.append(job)
             elif status >= STOPPING and not self._tell_to_end(state, job):
-                facts += _never_told(state, job, now)
+                facts += _never_told(job, state, now)
         self._launch(state, number, fresh)
         said = [fact for update in call.unacknowledged_updates for fact in self.say(state, number, update.status, now)]
         if _status(state, number) >= STOPPING:
@@ -161,7 +161,7 @@ class Executors(Streams[int]):
             if job in state.frameworks.executors:
                 self.tell(job, [Event(type=Event.SHUTDOWN)])
             elif job in state.frameworks.inside and not self._tell_to_end(state, job):
-                self._soon(self.happen, partial(_end_never_told, job))
+                self._soon(self.happen, partial(_never_told, job))
 
     def _tell_to_end(self, state: State, job: int) -> bool:
         """Ask an executor to end a task, now or when it reconnects; return False if it never got the task."""
@@ -180,14 +180,14 @@ class Executors(Streams[int]):
             if inside and self._loop is not None:
                 self._soon(self._loop.call_later, grace, self.happen, partial(_end_executors_of, inside))
 
-    def end_those_of_before(self, state: State, now: float) -> tuple[list[Fact], None]:
+    def end_those_of_before(self, state: State, now: float) -> list[Fact]:
         """Do the same for tasks that were stopped before the scheduler started."""
         f = state.frameworks
         late = [job for job in f.inside if _status(state, job) > STOPPING]
         if late:
             rows = state.job_rows(np.array(late, np.int64))
             self._must_end(state, state.attempts_of(state.jobs.first[rows]))
-        return [], None
+        return []
 
     def _ended(self, state: State, fact: TasksFinished) -> None:
         for job, outcome, code in zip(fact.job.tolist(), fact.outcome.tolist(), fact.code.tolist(), strict=True):
@@ -243,21 +243,17 @@ def acknowledged(status: mesos_pb2.TaskStatus) -> Event:
     return Event(type=Event.ACKNOWLEDGED, acknowledged={"task_id": status.task_id, "uuid": status.uuid})
 
 
-def _never_told(state: State, job: int, now: float) -> list[Fact]:
+def _never_told(job: int, state: State, now: float) -> list[Fact]:
     """Return the facts that end a task which was stopped before its executor got it."""
     stopped = job in state.frameworks.inside and _status(state, job) >= STOPPING
     return frameworks.ended_within([job], Outcome.STOPPED, now) if stopped else []
 
 
-def _end_never_told(job: int, state: State, now: float) -> tuple[list[Fact], None]:
-    return _never_told(state, job, now), None
-
-
-def _end_executors_of(jobs: list[int], state: State, now: float) -> tuple[list[Fact], None]:
+def _end_executors_of(jobs: list[int], state: State, now: float) -> list[Fact]:
     """Stop the executors of tasks that should have ended and have not."""
     inside = state.frameworks.inside
     late = {inside[job] for job in jobs if job in inside and _status(state, job) >= STOPPING}
-    return [fact for number in sorted(late) for fact in frameworks.shut_down(state, number, now)], None
+    return [fact for number in sorted(late) for fact in frameworks.shut_down(state, number, now)]
 
 
 def _status(state: State, job: int) -> int:
@@ -285,14 +281,10 @@ class ExecutorCalls:
     """Handles the calls of all executors.
 
     subscriptions : of the frameworks, which get what their executors send
-    until_taken : records the facts of a question as soon as possible
     """
 
-    def __init__(
-        self, client: StateClient, executors: Executors, subscriptions: Subscriptions, until_taken: Callable[[Any], Any]
-    ) -> None:
+    def __init__(self, client: StateClient, executors: Executors, subscriptions: Subscriptions) -> None:
         self._client, self._executors, self._subscriptions = client, executors, subscriptions
-        self._until_taken = until_taken
 
     async def subscribe(self, call: Call, token: str, stream: Stream) -> None:
         for update in call.subscribe.unacknowledged_updates:
@@ -310,11 +302,11 @@ class ExecutorCalls:
     async def leave(self, stream: Stream) -> None:
         stream.end()
 
-        def question(state: State, now: float) -> tuple[list[Fact], None]:
+        def left(state: State, now: float) -> list[Fact]:
             self._executors.drop(stream)
-            return [], None
+            return []
 
-        await self._until_taken(question)
+        await self._client.record(left)
 
     async def take(self, call: Call, token: str) -> None:
         if call.type == Call.UPDATE:
@@ -353,7 +345,7 @@ class ExecutorCalls:
 
     async def go_on(self) -> None:
         """End executors that do not connect, for ever; first those that a scheduler before was ending."""
-        await self._until_taken(self._executors.end_those_of_before)
+        await self._client.record(self._executors.end_those_of_before)
         while True:
             await asyncio.sleep(ABSENT_CHECK_SECONDS)
-            await self._until_taken(lambda state, now: (self._executors.end_absent(state, now), None))
+            await self._client.record(self._executors.end_absent)

@@ -16,8 +16,7 @@ from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
-from fairlead.service.connections.host_names import LOOPBACK
-from fairlead.service.connections.listening import Listener, Where
+from fairlead.service.connections.listening import LOOPBACK, Listener, Where
 from fairlead.service.connections.slots import ConnectionSlots, Kind
 from fairlead.service.connections.web_server import WebServer
 from fairlead.service.loop import Busy
@@ -79,7 +78,7 @@ class MesosServer:
         master = master_info(self.listener)
         certificate = _certificate(self._where.certificate) if self._where.certificate is not None else ""
         self._calls = Calls(client, self._subscriptions, self._executors, unfinished, self._sandboxes, master, certificate)
-        self._executor_calls = ExecutorCalls(client, self._executors, self._subscriptions, self._calls.until_taken)
+        self._executor_calls = ExecutorCalls(client, self._executors, self._subscriptions)
         authenticator = FrameworkAuthenticator(client.authenticator, self._principals)
         operators = Operators(client, master, self._completed, self._calls.set_apart)
         app = MesosApp(authenticator, self._calls, self._executor_calls, operators, self._names())

@@ -11,7 +11,7 @@ acknowledgements are refused.
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -152,15 +152,10 @@ class Noted(NamedTuple):
 
 
 class Acknowledgements:
-    """Acknowledgements that are not recorded yet. For the event loop.
+    """Acknowledgements that are not recorded yet. For the event loop."""
 
-    until_taken : records the facts of a question as soon as possible
-    """
-
-    def __init__(
-        self, client: StateClient, until_taken: Callable[[Callable[[State, float], tuple[list[Fact], None]]], Awaitable[None]]
-    ) -> None:
-        self._client, self._until_taken = client, until_taken
+    def __init__(self, client: StateClient) -> None:
+        self._client = client
         self._noted: list[Noted] = []
         self._recording: asyncio.Task[None] | None = None
 
@@ -178,13 +173,13 @@ class Acknowledgements:
         try:
             while self._noted and not self._client.loop.stopped.is_set():
                 noted = self._noted.copy()
-                await self._until_taken(partial(recorded, noted))
+                await self._client.record(partial(recorded, noted))
                 del self._noted[: len(noted)]
         finally:
             self._recording = None
 
 
-def recorded(noted: list[Noted], state: State, now: float) -> tuple[list[Fact], None]:
+def recorded(noted: list[Noted], state: State, now: float) -> list[Fact]:
     """Return the fact of acknowledgements, without known ones and those of updates that were not sent.
 
     Only the first unacknowledged update of a task is ever sent.
@@ -198,4 +193,4 @@ def recorded(noted: list[Noted], state: State, now: float) -> tuple[list[Fact], 
         if known.updates and known.updates[0].number == each.number:
             updates[each.job, each.number] = None
     fact = UpdatesAcknowledged(at=now, jobs=[job for job, _ in updates], updates=[number for _, number in updates])
-    return [fact] * bool(updates), None
+    return [fact] * bool(updates)

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from starlette.types import ASGIApp, Message
 
-from fairlead.people.audit_records import AuditRecords
+from fairlead.people.audit_log import AuditRecords
 from fairlead.people.authenticator import Authenticator
 from fairlead.people.rules import Caller
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from fairlead.people.rules import Caller
 from fairlead.people.visits import Visits
 from fairlead.scheduler.admission import Refused
-from fairlead.service.connections.host_names import LOOPBACK, certified_names, name_in
-from fairlead.service.connections.listening import CannotListen, Listener, Where, open_port
+from fairlead.service.connections.listening import LOOPBACK, CannotListen, Listener, Where, certified_names, name_in, open_port
 from fairlead.service.connections.web_server import WebServer
 
 MOST_TRIES = 20

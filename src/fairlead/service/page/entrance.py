@@ -18,13 +18,12 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairlead.html_page import render, text_of
-from fairlead.people.audit_records import AuditRecords
+from fairlead.people.audit_log import AuditRecords
 from fairlead.people.authenticator import Authenticator, Stranger
-from fairlead.people.bounds import DEFAULT, default_bounds
-from fairlead.people.rates import Rates
+from fairlead.people.bounds import DEFAULT, Rates, default_bounds
 from fairlead.people.rules import Caller
 from fairlead.service.connections.acceptor import uid_of_client
-from fairlead.service.connections.host_names import LOOPBACK, is_accepted, name_in
+from fairlead.service.connections.listening import LOOPBACK, is_accepted, name_in
 from fairlead.service.page.asking import Declined
 from fairlead.service.page.door import Door
 from fairlead.service.page.site import Site
