@@ -39,7 +39,7 @@ from fairlead.scheduler.reports.listings import find_task
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, SUCCEEDED
 from fairlead.service.output import storage as output_storage
-from fairlead.service.output.bounded_calls import BoundedCalls
+from fairlead.service.output.storage import BoundedCalls
 
 log = logging.getLogger("fairlead")
 
