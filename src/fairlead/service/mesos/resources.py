@@ -209,18 +209,14 @@ def _ports(resource: Resource) -> Ranges:
 def resources_of_reservation(mark: str, said: str, amount: Quantities, role: str | None, refined: bool) -> list[Resource]:
     """Convert a reservation to Mesos' resources, allocated to `role` if clients know roles; `refined`: see `resources_of`."""
     told, found = json.loads(mark), []
+    labels = [{"key": key, **dict(zip(("value",), values, strict=False))} for key, *values in told.get("labels", ())]
+    kept = Reservation(principal=told.get("principal"), labels={"labels": labels} if labels else None)
+    if refined:
+        kept.type, kept.role = Reservation.DYNAMIC, told["role"]
     for ours, value in amount.items():
         name = THEIRS.get(ours, ours)
-        made = Resource(name=name, type=Value.SCALAR)
-        made.scalar.value = to_mesos(name, value)
-        kept = made.reservations.add(type=Reservation.DYNAMIC, role=told["role"]) if refined else made.reservation
-        if not refined:
-            made.role = told["role"]
-            kept.SetInParent()
-        if "principal" in told:
-            kept.principal = told["principal"]
-        for key, *values in told.get("labels", ()):
-            kept.labels.labels.add(key=key, **dict(zip(("value",), values, strict=False)))
+        made = Resource(name=name, type=Value.SCALAR, scalar={"value": to_mesos(name, value)})
+        made.MergeFrom(Resource(reservations=[kept]) if refined else Resource(role=told["role"], reservation=kept))
         if said:
             json_format.Parse(said, made.disk)
         if role is not None:

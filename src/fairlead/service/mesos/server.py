@@ -16,7 +16,7 @@ from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
-from fairlead.service.connections.listening import LOOPBACK, Listener, Where
+from fairlead.service.connections.listening import Listener, Where, accepted_names
 from fairlead.service.connections.slots import ConnectionSlots, Kind
 from fairlead.service.connections.web_server import WebServer
 from fairlead.service.loop import Busy
@@ -91,12 +91,9 @@ class MesosServer:
     def _names(self) -> set[str]:
         """Return the accepted host names; empty for all."""
         host = self.listener.socket.getsockname()[0]
-        names = {host, *LOOPBACK, *self._where.names}
-        if not is_loopback(host):
-            if self._principals is not None:
-                return set()  # a web page does not know the secret
-            names |= {socket.gethostname(), socket.getfqdn()}
-        return {name.lower().rstrip(".") for name in names}
+        if self._principals is not None and not is_loopback(host):
+            return set()  # a web page does not know the secret
+        return accepted_names(self._where._replace(host=host, port=self.listener.socket.getsockname()[1]))
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         self._subscriptions.attach(loop)
