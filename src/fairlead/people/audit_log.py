@@ -50,6 +50,9 @@ READ_BYTES = 16 * 2**10
 """Bytes read at once, from the end of a file."""
 STRANGERS = "@strangers"
 """The file name for strangers; no account can have it."""
+OF_JOBS = (JobSubmitted, facts.JobCancelled, facts.JobHeld, facts.JobReleased, facts.JobEdited)
+MOST_PAGE_BYTES = 2**20
+"""Approximate size of the entries of one page."""
 
 
 class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -145,11 +148,6 @@ def _lines_from_the_end(path: Path) -> Iterator[bytes]:
         yield from [rest] if rest else []
     except FileNotFoundError:
         return
-
-
-OF_JOBS = (JobSubmitted, facts.JobCancelled, facts.JobHeld, facts.JobReleased, facts.JobEdited)
-MOST_PAGE_BYTES = 2**20
-"""Approximate size of the entries of one page."""
 
 
 def job_of(fact: Fact) -> int | None:

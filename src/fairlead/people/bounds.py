@@ -21,6 +21,9 @@ DEFAULT = Bounds(
     requests=500.0, streams=200, programs=100, jobs=50_000, tasks=2_000_000, environment=256 * 2**20, output_limit=10 * 2**30
 )
 """The bounds that apply unless the configuration sets others. Busy users normally stay below them."""
+BURST_SECONDS = 4.0
+"""The burst is this many seconds' worth of requests."""
+MOST_REMEMBERED = 10_000
 
 
 class Load(NamedTuple):
@@ -85,11 +88,6 @@ def _check(bounds: Bounds, has: Load, new: Iterable[Load], where: str) -> None:
     ):
         if most is not None and count > most:
             raise Refused(f"that would be {count:,} {what}{where}, and one person has {most:,} at most: wait until some end")
-
-
-BURST_SECONDS = 4.0
-"""The burst is this many seconds' worth of requests."""
-MOST_REMEMBERED = 10_000
 
 
 class Rates:

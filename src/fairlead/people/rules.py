@@ -37,6 +37,8 @@ from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.state import State
 
+_NAME = re.compile(r"[\w.@+/-]*\w")
+
 
 class Forbidden(Refused):
     """A request that the caller may not make; the message states who may."""
@@ -250,9 +252,6 @@ def _token_for(caller: Caller) -> str:
 def _some(names: Iterable[str]) -> str:
     names = [written(name) if name == ROOT else name for name in names]
     return ", ".join(names[:5]) + ", ..." * (len(names) > 5)
-
-
-_NAME = re.compile(r"[\w.@+/-]*\w")
 
 
 def hidden_leaves(rules: Rules, caller: Caller, names: Iterable[str]) -> dict[str, str]:

@@ -56,6 +56,7 @@ from fairlead.service.sessions import Sessions
 from fairlead.service.unfinished_jobs import UnfinishedJobs
 
 log = logging.getLogger("fairlead")
+_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
 
 class Parts(NamedTuple):
@@ -250,9 +251,6 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def _(request: Request, error: RequestValidationError) -> JSONResponse:
         return refusal(422, in_one_line(error.errors()))
-
-
-_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
 
 def add_documents(api: APIRouter, app: FastAPI) -> None:

@@ -23,6 +23,7 @@ FILES_PER_SLOT = 4
 """File descriptors per slot: most are for connections without one, which are asked to come back."""
 BACKLOG = 4096
 """Connections that may wait for the next iteration of the event loop; the kernel may allow fewer."""
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class CannotListen(OSError):
@@ -161,9 +162,6 @@ def tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
         why = error.strerror or error
         raise Refused(f"{certificate}: not a certificate that matches the key {key or 'in it'}: {why}") from None
     return context
-
-
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def accepted_names(where: Where) -> set[str]:

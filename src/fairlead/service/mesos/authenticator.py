@@ -26,6 +26,13 @@ from fairlead.service.connections.slots import network_of
 from fairlead.service.mesos.tasks import TOKEN
 from fairlead.sockets import inode_of_caller, uid_of_caller
 
+log = logging.getLogger("fairlead")
+REALM = "mesos-master-scheduler"
+WRONG_PER_SECOND = 5.0
+"""Wrong secrets that one network may try."""
+PROC = Path("/proc")
+_BEARER = "bearer "
+
 
 class CallRefused(Refused):
     """A refusal with a status and headers of its own; without a message it names the status."""
@@ -37,12 +44,6 @@ class CallRefused(Refused):
 
 def rate_exceeded(message: str) -> CallRefused:
     return CallRefused(503, message, {"Retry-After": "1"})
-
-
-log = logging.getLogger("fairlead")
-REALM = "mesos-master-scheduler"
-WRONG_PER_SECOND = 5.0
-"""Wrong secrets that one network may try."""
 
 
 class FrameworkCaller(NamedTuple):
@@ -118,10 +119,6 @@ class FrameworkAuthenticator:
 
 def _not_authenticated(message: str) -> CallRefused:
     return CallRefused(401, message, {"WWW-Authenticate": f'Basic realm="{REALM}"'})
-
-
-PROC = Path("/proc")
-_BEARER = "bearer "
 
 
 def bearer_token(authorization: str) -> str:

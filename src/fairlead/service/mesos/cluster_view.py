@@ -29,6 +29,9 @@ MOST_TASKS = 1000
 MOST_TASKS_OF_ALL = 10_000
 KEPT_SECONDS = 86_400.0
 """How long an ended task or a removed framework is kept."""
+Sees = Callable[[Member], bool]
+Hidden = Callable[[str], bool]
+"""True if a queue must not be shown."""
 
 
 class TaskView(NamedTuple):
@@ -132,11 +135,6 @@ class Completed:
         while self._frameworks and self._frameworks[0].at < now - KEPT_SECONDS:
             self._frameworks.popleft()
         return list(self._frameworks)
-
-
-Sees = Callable[[Member], bool]
-Hidden = Callable[[str], bool]
-"""True if a queue must not be shown."""
 
 
 class PortsView(NamedTuple):

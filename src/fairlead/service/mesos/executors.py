@@ -42,6 +42,8 @@ ONGOING = {mesos_pb2.TASK_STARTING: "starting", mesos_pb2.TASK_RUNNING: "running
 """States of an unfinished task, in the scheduler's words."""
 Make = Callable[[State, float], list[Fact]]
 """Makes facts to be recorded."""
+ABSENT_CHECK_SECONDS = 5.0
+"""Between two searches for executors that do not connect."""
 
 
 class Executors(Streams[int]):
@@ -271,10 +273,6 @@ def _subscribed(state: State, executor: Executor) -> Event:
     agent = {"id": {"value": node.name}, "hostname": node.name, "resources": resources, "attributes": attributes}
     info, framework = _executor_info(state.index.specs[executor.job]), info_of(member, executor.framework)
     return Event(type=Event.SUBSCRIBED, subscribed={"executor_info": info, "framework_info": framework, "agent_info": agent})
-
-
-ABSENT_CHECK_SECONDS = 5.0
-"""Between two searches for executors that do not connect."""
 
 
 class ExecutorCalls:

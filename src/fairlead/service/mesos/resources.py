@@ -27,6 +27,14 @@ MIB = 2**20
 IN_MIB = ("mem", "disk")
 MOST_MIB, MOST = 2.0**62 / MIB, 2.0**53 / 1000
 """Limits: memory and disk, and all else."""
+Operation = Offer.Operation
+DONE = {Operation.RESERVE: "reserve", Operation.UNRESERVE: "unreserve", Operation.CREATE: "create", Operation.DESTROY: "destroy"}
+"""The supported operations on reservations and volumes, and their fields with the resources."""
+Reservation = Resource.ReservationInfo
+"""The owner of reserved resources."""
+LONGEST_MARK = 4096
+LONGEST_VOLUME_ID = 255
+LONGEST_PATH = 1024
 
 
 def to_mesos(name: str, amount: int) -> float:
@@ -88,16 +96,6 @@ def base_of(resource: Resource) -> tuple[str, int]:
 
 def are_revocable(resources: Iterable[Resource]) -> bool:
     return any(each.HasField("revocable") for each in resources)
-
-
-Operation = Offer.Operation
-DONE = {Operation.RESERVE: "reserve", Operation.UNRESERVE: "unreserve", Operation.CREATE: "create", Operation.DESTROY: "destroy"}
-"""The supported operations on reservations and volumes, and their fields with the resources."""
-Reservation = Resource.ReservationInfo
-"""The owner of reserved resources."""
-LONGEST_MARK = 4096
-LONGEST_VOLUME_ID = 255
-LONGEST_PATH = 1024
 
 
 class Mark(NamedTuple):

@@ -31,6 +31,8 @@ RESEND_SECONDS = 10.0
 """After which an unacknowledged update is sent again."""
 REPORTED_RESCINDED = ("expired", "node lost", "node drained", "node changed", "others first", "limit", "claimed")
 """Why offers are rescinded that their framework believes valid; it knows itself about its own disconnection."""
+MOST_WAITING = 10_000
+"""Acknowledgements that wait to be recorded."""
 
 
 class Subscriptions(Streams[str]):
@@ -135,10 +137,6 @@ class Subscriptions(Streams[str]):
     def tell_again(self, state: State) -> None:
         """Send unacknowledged updates again after a while."""
         self._tell_updates(state, list(self._told), time.monotonic() - RESEND_SECONDS)
-
-
-MOST_WAITING = 10_000
-"""Acknowledgements that wait to be recorded."""
 
 
 class Noted(NamedTuple):

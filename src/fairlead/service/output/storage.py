@@ -32,6 +32,8 @@ CALL_SECONDS = 60.0
 """For a small request, and between two signs of progress."""
 SLOWEST_BYTES_PER_SECOND = 2**17
 """A slower storage counts as unavailable."""
+FREE_THREAD_SECONDS = 1.0
+"""How long to wait for room if all threads are busy."""
 
 
 class Full(OSError):
@@ -228,10 +230,6 @@ def _open_own(above: int, name: str, path: Path) -> int:
         os.close(folder)
         raise PermissionError(f"{path}: belongs to somebody else, or others may write to it: move it away")
     return folder
-
-
-FREE_THREAD_SECONDS = 1.0
-"""How long to wait for room if all threads are busy."""
 
 
 class _Call:

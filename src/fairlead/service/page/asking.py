@@ -18,6 +18,13 @@ from fairlead.people.audit_log import AuditRecords
 from fairlead.people.authenticator import Authenticator
 from fairlead.people.rules import Caller
 
+PATIENCE_SECONDS, LESS_PATIENCE_SECONDS, STREAM_PATIENCE_SECONDS = 1.0, 0.1, 5.0
+"""How long a page waits for its first report of the journal, and for all else; and a stream. It is shown later then."""
+FRESH_SECONDS, FRESH_FACTOR = 5.0, 20.0
+"""An answer is kept at least this long, and this many times as long as it took to make."""
+MOST_KEPT = 128
+Key = tuple[Hashable, str, float | None]
+
 
 class Declined(Exception):
     """The API's answer was an error: its status, and what it says."""
@@ -68,15 +75,6 @@ class Asking:
         if head["status"] >= 400:
             raise Declined(head["status"], found["error"])
         return found
-
-
-PATIENCE_SECONDS, LESS_PATIENCE_SECONDS, STREAM_PATIENCE_SECONDS = 1.0, 0.1, 5.0
-"""How long a page waits for its first report of the journal, and for all else; and a stream. It is shown later then."""
-FRESH_SECONDS, FRESH_FACTOR = 5.0, 20.0
-"""An answer is kept at least this long, and this many times as long as it took to make."""
-MOST_KEPT = 128
-
-Key = tuple[Hashable, str, float | None]
 
 
 class Past:

@@ -28,6 +28,8 @@ IDLE_SECONDS = 12 * 3600.0
 """A visit without a request for this long ends."""
 MOST_CODES, MOST_VISITS = 5, 20
 """Unused codes, and visits, of one person; a new one ends the oldest."""
+MOST_TRIES = 20
+"""Ports tried until one is free on both addresses."""
 
 
 @dataclass
@@ -101,10 +103,6 @@ class Visits:
     def knows(self, host: str) -> bool:
         now = self._clock()
         return any(each.host == host and each.until > now for each in (*self._codes.values(), *self._visits.values()))
-
-
-MOST_TRIES = 20
-"""Ports tried until one is free on both addresses."""
 
 
 class Door:

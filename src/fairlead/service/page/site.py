@@ -22,6 +22,8 @@ from fairlead.service.page.views import VIEWS, Look, View
 
 Form = Mapping[str, str]
 NUMBERS = ("priority", "retries", "at_most")
+STILL = ("head", "forms")
+"""Blocks of a view that are not sent again."""
 
 
 class Action(NamedTuple):
@@ -79,10 +81,6 @@ ACTIONS = (
         re.compile(r"/page/nodes/(?P<node>.+)/(?P<what>drain|resume|forget)"), "/v1/nodes/{node}/{what}", _cards, _node
     ),
 )  # fmt: skip
-
-
-STILL = ("head", "forms")
-"""Blocks of a view that are not sent again."""
 
 
 class Site:
