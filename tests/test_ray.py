@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
-import jsonschema
 import psutil
 import pytest
 import yaml
@@ -409,6 +408,8 @@ def is_understood(words):
 
 def test_the_machines_of_a_cloud_are_set_up_as_ray_takes_it():
     """By Ray's own schema; and by fairlead's own options."""
+    import jsonschema
+
     config = yaml.safe_load((EXAMPLES / "ray-up.yaml").read_text())
     schema = Path(importlib.util.find_spec("ray").origin).parent / "autoscaler" / "ray-schema.json"
     jsonschema.validate(config, json.loads(schema.read_text()))
