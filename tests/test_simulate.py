@@ -871,9 +871,7 @@ def test_a_sweep_is_drawn(call, tmp_path, monkeypatch, grid, lines, mark):
 def test_a_killed_sweep_goes_on(tmp_path):
     command = ["sweep", str(ROOT / "examples" / "trace.csv"), "--nodes", "4", "--node", "cpu=9,memory=18GiB"]
     command += ["--seed", ",".join(map(str, range(20))), "--scale", "2.5", "--out", "o", "--workers", "1"]
-    process = forked.Fairlead(
-        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    process = forked.Fairlead(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 60
     while len(list((tmp_path / "o").glob("*.json"))) < 3:
         assert time.monotonic() < deadline
