@@ -75,8 +75,10 @@ labels = { zone = "east" }
 """
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Commands hear what ends a terminal's programs, though the tests were started by nohup or in the background of a shell."""
+    if config.getoption("numprocesses", None):
+        forked.start()
     for number in (signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
 
