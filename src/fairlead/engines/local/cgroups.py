@@ -206,8 +206,7 @@ class Group:
                 if h.memory:
                     for name in ("memory.memsw.limit_in_bytes",) * h.swap + ("memory.limit_in_bytes",) if self._limited else ():
                         _write(f"{folder}/{name}", "-1")
-                    _write(f"{folder}/memory.max_usage_in_bytes", "0")
-                    if int(_read(f"{folder}/memory.max_usage_in_bytes")) > MOST_CHARGED:
+                    if _reset(f"{folder}/memory.max_usage_in_bytes") > MOST_CHARGED:
                         return False
         except OSError:  # no descriptor, or somebody removed it
             return False
@@ -433,6 +432,16 @@ def _read_or_empty(path: str) -> str:
     with unless_missing():
         return _read(path)
     return ""
+
+
+def _reset(path: str) -> int:
+    """Set a counter to 0, and return what it is at once."""
+    fd = with_spare(os.open, path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.write(fd, b"0")
+        return int(os.pread(fd, WHOLE, 0))
+    finally:
+        os.close(fd)
 
 
 def _write(path: Path | str, text: str) -> None:
