@@ -18,10 +18,10 @@ from fairlead.engines.local.proc import unless_missing, with_spare
 PERIOD = 100_000  # microseconds
 ROUNDS = 100
 MOST_IDLE = 64
-MOST_CHARGED = 2**19
-"""Bytes still charged to an empty group that is used again: as coarse are the figures of a new one.
+MOST_CHARGED = 2**20
+"""Bytes still charged to an empty group that is used again: figures are as coarse, since the kernel charges each CPU ahead.
 
-The kernel charges 256 KiB ahead on each CPU. More is what the files of a task have in the page cache.
+More is what the files of a task have in the page cache.
 """
 WHOLE = 2**10
 """Bytes: a shorter piece is the last of a file, since the kernel fills nearly a page with each of the others."""
@@ -229,8 +229,9 @@ class Idle:
         """Return the group of this owner that was kept last; None if there is none."""
         for made in [each for each in reversed(self._there) if each.owner == owner]:
             self._there.remove(made)
-            if all(_has_no_groups(folder) for _, folder in made.folders):
-                return made
+            with contextlib.suppress(FileNotFoundError):  # somebody removed it
+                if all(os.stat(folder).st_nlink == 2 for _, folder in made.folders):  # its task made no groups in it
+                    return made
             _remove(made)
         return None
 
@@ -359,13 +360,6 @@ def _ways_back(own: Path, base: Path) -> tuple[int, ...]:
         if str(os.getpid()) in (own / "tasks").read_text().split():
             return tuple(os.open(folder / "tasks", os.O_WRONLY | os.O_CLOEXEC) for folder in (own, base))
     return ()
-
-
-def _has_no_groups(folder: str) -> bool:
-    """Return whether a group exists and a task made no groups in it."""
-    with contextlib.suppress(FileNotFoundError):  # somebody removed it
-        return os.stat(folder).st_nlink == 2
-    return False
 
 
 def _remove(made: Made) -> None:
