@@ -26,8 +26,8 @@ from fairlead.service.wakeups import Answer, Answers, Wakeups, heard_within
 T = TypeVar("T")
 ANSWER_SECONDS = 30.0
 """After which a request without an answer is refused."""
-GATHER_SECONDS = 0.004
-"""For changes to come that are recorded together: a commit costs as much processor time as several requests."""
+GATHER_SECONDS, GATHER_EACH_SECONDS, MOST_GATHER_SECONDS = 0.004, 0.0004, 0.02
+"""For changes to come, since a commit costs as much as several requests: at least, for each answer given last, and at most."""
 MOST_WAITERS = 2000
 """Concurrent requests that wait for an event: long polls and streams."""
 
@@ -50,7 +50,9 @@ class StateClient:
         self.loop.put(answer, question, changes, by, takes_on)
         if changes and not self._gathering:
             self._gathering = True
-            asyncio.get_running_loop().call_later(GATHER_SECONDS if self._answers.together > 1 else 0.0, self._wake)
+            together = self._answers.together
+            seconds = min(max(GATHER_SECONDS, together * GATHER_EACH_SECONDS), MOST_GATHER_SECONDS) if together > 1 else 0.0
+            asyncio.get_running_loop().call_later(seconds, self._wake)
 
     def _wake(self) -> None:
         self._gathering = False
