@@ -266,7 +266,7 @@ def wants_offers(state: State, who: str, role: str) -> bool:
     member = _member(state, who)
     if member.away_since is not None or role in member.suppressed:
         return False
-    return not any(state.spec_of(name).draining for name in path_to_root(member.leaves[role]))
+    return not any(state.tree.spec_of(name).draining for name in path_to_root(member.leaves[role]))
 
 
 def queues_configured(state: State) -> None:
