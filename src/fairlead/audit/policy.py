@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.audit.allocation import check_allocation, envy_freeness, nothing, pareto_efficiency, sharing_incentive
-from fairlead.audit.findings import Finding, format_number, format_tasks, more
+from fairlead.audit.allocation import envy_freeness, gap, nothing, pareto_efficiency, sharing_incentive
+from fairlead.audit.findings import PROPERTIES, Finding, format_number, format_tasks, more
 from fairlead.audit.given import Given
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
@@ -41,12 +41,7 @@ def check_policy(problem: Problem, divide: Divide, lies: int = 200) -> list[Find
     given = divide(problem)
     if given is None:
         return [Finding("allocation", None, UNKNOWN)]
-    incentive, envy, pareto, gap = check_allocation(given)
-    return [
-        incentive, strategy_proofness(problem, divide, lies_of(problem, lies)), envy, pareto,
-        single_resource(problem, divide), bottleneck(problem, divide), population_monotonicity(problem, divide),
-        resource_monotonicity(problem, divide), gap,
-    ]  # fmt: skip
+    return [*(check(name, problem, divide, lies_of(problem, lies)) for name in PROPERTIES), gap(given)]
 
 
 def check(name: str, problem: Problem, divide: Divide, lies: Iterable[Lie] = (), around: bool = True) -> Finding:

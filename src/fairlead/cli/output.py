@@ -126,19 +126,16 @@ class TaskOutput:
         """Copy new output; return True if there was some. `retry` tolerates a node that does not answer."""
         target = self._targets[stream]
         before = self._offsets[stream]
-        while True:
-            path = f"{self._tasks}/{self._index}/output/{stream}"
-            try:
-                piece = self.connection.get_bytes(path, offset=self._offsets[stream])
-            except ServiceError as error:
-                if not retry or error.status != UNAVAILABLE:
-                    raise
-                piece = b""
-            if not piece:
-                return self._offsets[stream] != before
-            self._offsets[stream] += len(piece)
-            self._write(stream, target, piece)
-            target.flush()
+        path = f"{self._tasks}/{self._index}/output/{stream}"
+        try:
+            while piece := self.connection.get_bytes(path, offset=self._offsets[stream]):
+                self._offsets[stream] += len(piece)
+                self._write(stream, target, piece)
+                target.flush()
+        except ServiceError as error:
+            if not retry or error.status != UNAVAILABLE:
+                raise
+        return self._offsets[stream] != before
 
     def _write(self, stream: str, target: BinaryIO, piece: bytes) -> None:
         """Write the piece that ends at the stream's offset; on a terminal with a line before each further attempt."""

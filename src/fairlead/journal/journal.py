@@ -311,22 +311,11 @@ class Unrecorded:
     def recover(self) -> State:
         return new_state()
 
-    def look(self, after: int, most: int) -> list[tuple[int, bytes]]:
-        if after < self.position:
-            raise Forgotten(self.position + 1)
-        return []
-
-    def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[tuple[Envelope, Fact]]:
-        return []
-
     def snapshot_due(self) -> bool:
         return False
 
     def save(self, state: State) -> Iterator[None]:
         yield from ()
-
-    def close(self) -> None:
-        pass
 
 
 class History(NamedTuple):

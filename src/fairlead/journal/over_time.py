@@ -1,12 +1,7 @@
 """The audit over time of a journal: replays its facts from the newest snapshot before that time."""
 
-import sys
 from collections.abc import Callable
-from contextlib import closing
-from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from fairlead.audit.over_time import STARVED_AFTER
 from fairlead.journal.journal import Journal, read_history
@@ -55,17 +50,3 @@ def audit_journal(
     )
     found |= {"asked": over, "complete": known is None or oldest <= end - over}
     return found
-
-
-def main(path: str, over: str, until: str, starved_after: str) -> None:
-    """Audit a journal that a scheduler has open, in a separate process, and print the answer as JSON."""
-    try:
-        with closing(SqlStore(Path(path), to_read=True)) as store:
-            found = audit_journal(store, float(over), float(until), float(starved_after))
-    except JournalError as error:
-        raise SystemExit(str(error)) from None
-    sys.stdout.buffer.write(msgspec.json.encode(found))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

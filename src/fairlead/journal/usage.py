@@ -1,13 +1,9 @@
 """Usage over the time for which a journal keeps facts, and the days that its snapshots remember."""
 
-import sys
-from contextlib import closing
 from datetime import date, timedelta
 from itertools import takewhile
 from math import inf
-from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from fairlead.journal.journal import Journal, read_history
@@ -82,17 +78,3 @@ def used_rows(state: State, now: float, since: float = -inf, until: float = inf,
         if not place[1] and (place[0], place[2]) in first:  # what the queue was entitled to counts with its first user
             first[place[0], place[2]].update(together(first[place[0], place[2]], found.pop(place)))
     return [*found.values()]
-
-
-def main(path: str, over: str, now: str, until: str, by_day: str, by_job: str) -> None:
-    """Report usage from a journal that a scheduler has open, in a separate process, and print the answer as JSON."""
-    try:
-        with closing(SqlStore(Path(path), to_read=True)) as store:
-            found = usage_of_journal(store, float(over), float(now), float(until), by_day == "True", by_job == "True")
-    except JournalError as error:
-        raise SystemExit(str(error)) from None
-    sys.stdout.buffer.write(msgspec.json.encode(found))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

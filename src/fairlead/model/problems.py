@@ -119,13 +119,13 @@ class Problem:
         if c.shape != (m,):
             raise arrays.Fault("capacity", None, f"has shape {c.shape}, not ({m},), the number of resources in demand")
         found = cls(
-            resources=resources, users=users if users is not None else _Names(n),
+            resources=resources, users=users if users is not None else _Names(n, "u{}"),
             capacity=arrays.amounts_of("capacity", capacity, (m,), resources),
             demand=arrays.amounts_of("demand", demand, (n, m), resources), tasks=arrays.tasks_of(tasks, n),
             weight=arrays.weights_of(weight, (n, m), resources),
             guarantee=arrays.amounts_of("guarantee", guarantee, (n, m), resources, none=0),
             limit=arrays.amounts_of("limit", limit, (n, m), resources, none=-1), priority=arrays.priorities_of(priority, n),
-            queues=queues if queues is not None else _Roots(n), nodes=arrays.machines_of(nodes), machines=machines,
+            queues=queues if queues is not None else _Names(n, ""), nodes=arrays.machines_of(nodes), machines=machines,
         )  # fmt: skip
         if users is not None:
             arrays.check_list("users", users, n, "users")
@@ -203,24 +203,17 @@ _ARRAYS = ("capacity", "demand", "tasks", "weight", "guarantee", "limit")
 
 
 class _Names(Sequence[str]):
-    """The names u0, u1, ..., made on access."""
+    """A text with the number of each of n users, made on access."""
 
-    def __init__(self, n: int) -> None:
-        self._n = n
+    def __init__(self, n: int, text: str) -> None:
+        self._n, self._text = n, text
 
     def __len__(self) -> int:
         return self._n
 
     def __getitem__(self, i: Any) -> Any:
-        return f"u{range(self._n)[i]}" if not isinstance(i, slice) else [f"u{k}" for k in range(self._n)[i]]
-
-
-class _Roots(_Names):
-    """The root, for each user."""
-
-    def __getitem__(self, i: Any) -> Any:
         found = range(self._n)[i]  # raises IndexError at the end
-        return "" if isinstance(found, int) else [""] * len(found)
+        return self._text.format(found) if isinstance(found, int) else [*map(self._text.format, found)]
 
 
 def _check_queues(queues: Sequence[str]) -> None:

@@ -67,11 +67,10 @@ class QueueOrder:
     summary: str
     has_floors: bool = False
 
+    refusal = "orders queues and divides no problem: name it in fairlead.toml; `drf` divides by the same shares"
+
     def divide(self, problem: Problem) -> Division:
-        """Refuse."""
-        raise PolicyError(
-            f"{self.name}: orders queues and divides no problem: name it in fairlead.toml; `drf` divides by the same shares"
-        )
+        raise PolicyError(f"{self.name}: {self.refusal}")
 
 
 class Order(Protocol):

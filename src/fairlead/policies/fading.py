@@ -10,8 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.model.problems import Problem
-from fairlead.policies.contract import Division, PolicyError
+from fairlead.policies.contract import PolicyError, QueueOrder
 
 Amount = TypeVar("Amount", float, NDArray[np.float64])
 """One number, or an array whose elements fade alike."""
@@ -67,18 +66,14 @@ def average(before: Amount, used: Amount, elapsed: float, half_life: float) -> A
 
 
 @dataclass(frozen=True)
-class OverTime:
-    """A policy that counts past use: it orders the queues of a live or simulated scheduler, and divides no problem.
+class OverTime(QueueOrder):
+    """A policy that counts past use: a problem is one moment, without a past.
 
     resource : the resource whose use counts; empty: all
     for_trees : True if inner queues that name no policy inherit it
     """
 
-    name: str
-    summary: str
     resource: str = ""
     for_trees: bool = False
 
-    def divide(self, problem: Problem) -> Division:
-        """Refuse: a problem is one moment, without a past."""
-        raise PolicyError(f"{self.name}: counts past use, and a problem has no past: name it in fairlead.toml, or for simulate")
+    refusal = "counts past use, and a problem has no past: name it in fairlead.toml, or for simulate"

@@ -146,4 +146,4 @@ def _walk(
 def policy(resource: str = "cpu") -> OverTime:
     """Fair Tree among queues. CPUs are billed by default; ``fairtree:gpu`` bills GPUs."""
     name = "fairtree" if resource == "cpu" else f"fairtree:{resource}"
-    return OverTime(name, "least recent use for its weight first, as in Slurm", resource, for_trees=True)
+    return OverTime(name, "least recent use for its weight first, as in Slurm", resource=resource, for_trees=True)

@@ -33,22 +33,6 @@ _START, _END, _SATURATED = 1, 2, 3
 
 
 @dataclass(frozen=True)
-class Filling:
-    """What each user gets, and why no more.
-
-    tasks : shape (users,)
-    stop : int64, shape (users,)
-        DEMAND, LIMIT, NOT_TAKEN, or the column of the saturated resource.
-    round : int64, shape (users,)
-        Number of resources saturated when the user stopped.
-    """
-
-    tasks: Numbers
-    stop: NDArray[np.int64]
-    round: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
 class ByFilling:
     """A policy of the progressive-filling family, made of its speed: tasks per level of each user."""
 
@@ -62,8 +46,7 @@ class ByFilling:
         if problem.machines is not None:
             return divide_machines(problem, speed)
         most, limited = problem.most()
-        found = fill(problem.capacity, problem.demand, speed, most, filled_to_guarantees(problem, speed), limited)
-        return Division(found.tasks, found.stop, found.round)
+        return fill(problem.capacity, problem.demand, speed, most, filled_to_guarantees(problem, speed), limited)
 
     def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
         """Serve whole tasks to the lowest level."""
@@ -80,7 +63,7 @@ def filled_to_guarantees(problem: Problem, speed: Numbers) -> Numbers:
 
 def fill(
     capacity: Numbers, demand: Numbers, speed: Numbers, most: Numbers, floor: Numbers, limited: NDArray[np.bool_]
-) -> Filling:
+) -> Division:
     """Fill progressively, in O((users log users) + users x resources^2) for float64.
 
     capacity : shape (resources,)
@@ -104,7 +87,7 @@ def fill(
     takes_part &= ~full
     rows = np.flatnonzero(takes_part)
     if not len(rows):
-        return Filling(x, stop, rounds)
+        return Division(x, stop, rounds)
     left = capacity.copy()
     for i in np.flatnonzero(~takes_part & (floor > 0)):
         left -= demand[i] * floor[i]
@@ -127,7 +110,7 @@ def fill(
     )
     stop[rows] = np.where(met & limited[rows], LIMIT, why)
     rounds[rows] = at
-    return Filling(x, stop, rounds)
+    return Division(x, stop, rounds)
 
 
 def _as_whole_numbers(capacity: Numbers, demand: Numbers, speed: Numbers, most: Numbers, floor: Numbers) -> tuple[Any, Fraction]:

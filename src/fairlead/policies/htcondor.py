@@ -100,4 +100,4 @@ def slots(effective: Sequence[Any], total: Any, wanted: Sequence[Any] | None = N
 
 def policy() -> OverTime:
     """HTCondor's user priorities among queues, by cores."""
-    return OverTime("htcondor", "shares in inverse proportion to recent use", "cpu")
+    return OverTime("htcondor", "shares in inverse proportion to recent use", resource="cpu")

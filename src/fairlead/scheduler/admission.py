@@ -264,7 +264,7 @@ def check_job(state: State, job: Job, limits: bool = True) -> None:
         raise Refused(f"time_limit: {job.time_limit:g} seconds: use more than 0, and at most {10**9}")
     check_queues(state, job)
     for name in path_to_root(job.queue):
-        limit = state.spec_of(name).limit
+        limit = state.tree.spec_of(name).limit
         times = job.tasks if job.gang else 1
         if not limits or (job.revocable and state.settings.revoke):
             continue  # it may exceed limits
@@ -280,9 +280,9 @@ def check_job(state: State, job: Job, limits: bool = True) -> None:
 def check_queues(state: State, job: Job) -> None:
     """Refuse a job of a draining queue, and a task larger than `largest_task` of its queue or the nearest above with one."""
     for name in path_to_root(job.queue):
-        if state.spec_of(name).draining:
+        if state.tree.spec_of(name).draining:
             raise Refused(f"queue {state.display_name(name)!r} is draining: it takes no more jobs")
-    declared = ((name, state.spec_of(name).largest_task) for name in path_to_root(job.queue))
+    declared = ((name, state.tree.spec_of(name).largest_task) for name in path_to_root(job.queue))
     name, most = next(((name, most) for name, most in declared if most is not None), ("", {}))
     for resource, amount in job.demand.items():
         if amount > most.get(resource, amount):

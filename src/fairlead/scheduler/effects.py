@@ -1,11 +1,12 @@
-"""Apply facts to the state: `EFFECTS` has a function for each class of fact.
+"""Apply facts to the state. A class of facts names its function: `_job_submitted` applies JobSubmitted.
 
 Tasks are updated in compiled code (:mod:`fairlead.scheduler.kernel`), all columns of a fact at once. Here is what follows for
 jobs that are more than their tasks: gangs, dependencies.
 """
 
+import re
 from collections.abc import Callable, Set
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 from msgspec.structs import replace
@@ -733,35 +734,10 @@ def _enter_all(state: State, jobs: list[int], at: float) -> None:
         enter_group_if_ready(state, state.job_row(job), at)
 
 
-EFFECTS: dict[type[facts.Fact], Callable[..., None]] = {
-    facts.Configured: _configured,
-    facts.NodeJoined: _node_joined,
-    facts.NodeDrained: _node_drained,
-    facts.NodeResumed: _node_resumed,
-    facts.NodeLost: _node_lost,
-    facts.NodeForgotten: _node_forgotten,
-    facts.NodeTokenMade: _node_token_made,
-    facts.NodeAdmitted: _node_admitted,
-    facts.NodeLeft: _node_left,
-    facts.JobSubmitted: _job_submitted,
-    facts.JobCancelled: _job_cancelled,
-    facts.JobHeld: _job_held,
-    facts.JobReleased: _job_released,
-    facts.JobsDue: _jobs_due,
-    facts.JobEdited: _job_edited,
-    facts.TasksPlaced: _tasks_placed,
-    facts.TasksStarted: _tasks_started,
-    facts.TasksFinished: _tasks_finished,
-    facts.TasksCheckpointed: _tasks_checkpointed,
-    facts.TasksRevoked: _tasks_revoked,
-    facts.TasksExpired: _tasks_expired,
-    facts.JobsPassedOver: _jobs_passed_over,
-    facts.NodesReserved: _nodes_reserved,
-    facts.ReservationDropped: _reservation_dropped,
-    facts.NodesClaimed: _nodes_claimed,
-    facts.SharesLooked: _shares_looked,
-    facts.ClaimsPutOff: _claims_put_off,
-    facts.JobsForgotten: _jobs_forgotten,
-    facts.FactsLost: _facts_lost,
-    **of_frameworks.OFFER_EFFECTS,
-}
+def _effect_of(fact: type[facts.Fact]) -> Callable[..., None]:
+    name = re.sub("(?<!^)(?=[A-Z])", "_", fact.__name__).lower()
+    effect: Callable[..., None] = {**vars(of_frameworks), **globals()}[f"_{name}"]
+    return effect
+
+
+EFFECTS = {fact: _effect_of(fact) for fact in get_args(facts.AnyFact)}

@@ -199,7 +199,7 @@ def write_entitled(state: State, strict: bool = False) -> None:
     for q in np.flatnonzero(queues.policy[: queues.n] == DIVIDED):
         rows = np.flatnonzero((queues.parent[: queues.n] == q) & wanted.any(axis=1))
         if len(rows):
-            name = state.policy_of(int(q))
+            name = state.tree.policy_of(state.tree.names[q])
             try:
                 found[rows] = _parts(state, name, rows, wanted, tasks)
             except Exception as error:

@@ -58,7 +58,7 @@ def bound_over(state: State, leaf: str, demand: I64, count: int, revocable: bool
     """Return the first bound that `count` tasks of this demand exceed by themselves; the leaf need not exist yet."""
     gang = f"a gang of {count} tasks" if count > 1 else ""
     for name in path_to_root(leaf):
-        spec, queue = state.spec_of(name), state.display_name(name)
+        spec, queue = state.tree.spec_of(name), state.display_name(name)
         limit = amounts_of(spec.limit, spec.limit_percent, state.resources, state.cluster.total, UNLIMITED)
         for r in np.flatnonzero((demand > limit // count) & (demand > 0) & (limit != UNLIMITED)).tolist():
             if not (revocable and state.settings.revoke):  # else it may exceed limits

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fairlead.model.cards import cards_of
-from fairlead.model.specs import Constraints, JobStatus, Policy, Quantities, Queue, Settings, holds_jobs_of, written
+from fairlead.model.specs import Constraints, JobStatus, Quantities, Settings, holds_jobs_of, written
 from fairlead.scheduler.dependencies import Attempt, Deadlines, Dependencies, JobCaps
 from fairlead.scheduler.facts import Attempts, Contradiction, Ints, Revocation
 from fairlead.scheduler.job_index import JobIndex
@@ -124,14 +124,6 @@ class State(Records):
     def ended_count(self) -> int:
         """Count the ended jobs that are remembered."""
         return int(self.order.counts[ENDED]) - self.forgotten
-
-    def policy_of(self, row: int) -> Policy:
-        """Return the policy among a queue's children."""
-        return self.tree.policy_of(self.tree.names[row])
-
-    def spec_of(self, queue: str) -> Queue:
-        """Return a queue's declaration, or an empty one."""
-        return self.tree.spec_of(queue)
 
     def display_name(self, queue: str) -> str:
         """Return a queue's name for people; the jobs leaf of a role is shown as the role."""

@@ -1,6 +1,7 @@
 """Reports over past time (audits, usage), made by a separate process that reads the journal, so no step waits."""
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -30,22 +31,22 @@ class JournalReports:
 
         Raises ReportFailed, Busy. Cancelling the call ends the process.
         """
-        return await self._one_of(caller, "over_time", over, starved_after)
+        return await self._one_of(caller, "over-time", over, starved_after)
 
     async def usage(self, caller: Caller, over: float, until: float, by_day: bool, by_job: bool) -> bytes:
         """Report usage of `over` seconds before `until`; :class:`fairlead.model.api_types.UsageInfo` as JSON. Raises alike."""
         return await self._one_of(caller, "usage", over, until, by_day, by_job)
 
-    async def _one_of(self, caller: Caller, module: str, over: float, *more: float) -> bytes:
+    async def _one_of(self, caller: Caller, report: str, over: float, *more: float) -> bytes:
         with self._one_each.of(caller):
-            return await self._make(module, over, *more)
+            return await self._make(report, over, *more)
 
-    async def _make(self, module: str, over: float, *more: float) -> bytes:
+    async def _make(self, report: str, over: float, *more: float) -> bytes:
         async with self._one:
-            arguments = [str(self._path), *map(repr, (over, self._clock(), *more))]
+            arguments = [report, str(self._path), *map(json.dumps, (over, self._clock(), *more))]
             # Isolated from environment and folder, which anybody may control.
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-m", f"fairlead.journal.{module}", *arguments, cwd="/",
+                sys.executable, "-I", "-m", "fairlead.journal.separate", *arguments, cwd="/",
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             )  # fmt: skip
             try:

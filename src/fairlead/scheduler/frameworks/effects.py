@@ -1,6 +1,6 @@
-"""Apply facts about frameworks and offers: `OFFER_EFFECTS` has a function for each class of fact."""
+"""Apply facts about frameworks and offers; as in :mod:`fairlead.scheduler.effects`, a class of facts names its function."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -266,7 +266,7 @@ def wants_offers(state: State, who: str, role: str) -> bool:
     member = _member(state, who)
     if member.away_since is not None or role in member.suppressed:
         return False
-    return not any(state.spec_of(name).draining for name in path_to_root(member.leaves[role]))
+    return not any(state.tree.spec_of(name).draining for name in path_to_root(member.leaves[role]))
 
 
 def queues_configured(state: State) -> None:
@@ -434,19 +434,3 @@ def _keep(table: Offers | Refusals, keep: Bools) -> None:
         array[:n] = kept
         array[n : table.n] = np.zeros((), array.dtype)
     table.n = n
-
-
-OFFER_EFFECTS: dict[type[facts.Fact], Callable[..., None]] = {
-    facts.FrameworkSubscribed: _framework_subscribed,
-    facts.FrameworkDisconnected: _framework_disconnected,
-    facts.FrameworkGone: _framework_gone,
-    facts.RolesSuppressed: _roles_suppressed,
-    facts.RolesRevived: _roles_revived,
-    facts.OffersMade: _offers_made,
-    facts.OffersAccepted: _offers_accepted,
-    facts.OffersDeclined: _offers_declined,
-    facts.OffersRescinded: _offers_rescinded,
-    facts.ResourcesReserved: _resources_reserved,
-    facts.TaskSaid: _task_said,
-    facts.UpdatesAcknowledged: _updates_acknowledged,
-}

@@ -220,7 +220,7 @@ def list_queues(state: State) -> list[QueueInfo]:
         name = state.tree.names[row]
         if not there[row]:
             continue
-        draining = any(state.spec_of(path).draining for path in path_to_root(name))
+        draining = any(state.tree.spec_of(path).draining for path in path_to_root(name))
         weight = q.divisor(int(row))
         column = drf.dominant_resource(q.used[row], state.cluster.total, weight)
         own, whose = q.limit[row] != UNLIMITED, state.frameworks.at.get(name)
@@ -228,7 +228,7 @@ def list_queues(state: State) -> list[QueueInfo]:
             {
                 "name": written(name),
                 "status": "removed" if removed[row] else "draining" if draining else "open",
-                "policy": state.policy_of(row) if row in inner else None,
+                "policy": state.tree.policy_of(name) if row in inner else None,
                 "used": state.quantities(q.used[row]),
                 "offered": state.quantities(q.offered[row]),
                 "framework": None if whose is None else state.frameworks.members[whose[0]].framework.name,

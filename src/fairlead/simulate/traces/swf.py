@@ -1,15 +1,15 @@
 """The Standard Workload Format of the Parallel Workloads Archive (Feitelson, version 2.2)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from fairlead.model.faults import shortened
 from fairlead.model.specs import Node
-from fairlead.simulate.traces.rows import CHUNK, Chunk, Rows, by_columns, opened
-from fairlead.simulate.traces.table import LONGEST, MOST_TASKS
-from fairlead.simulate.workload import I64, Jobs, Once, TraceError, Workload
+from fairlead.simulate.traces.rows import CHUNK, Chunk, by_columns, opened
+from fairlead.simulate.traces.table import LONGEST, MOST_TASKS, read_table
+from fairlead.simulate.workload import TraceError, Workload
 
 MOST_MACHINES = 1_000_000
 LARGEST_MEMORY = 1e15
@@ -23,34 +23,8 @@ def read_swf(path: Path, skip_bad: bool = False) -> Workload:
 
     `MaxProcs` (or `MaxNodes`) of the header gives the number of machines. Each has one CPU, and the largest memory demand.
     """
-    found, jobs = Rows(path, skip_bad), Jobs()
     header: dict[str, int] = {}
-    users = Once(lambda user: jobs.leaf("user_unknown" if user < 0 else f"user{user}"))
-    shapes = Once(lambda memory: jobs.shape({"cpu": 1000} | ({"memory": memory} if memory else {}), {}))
-
-    def take(chunk: Chunk) -> Callable[[I64], None]:
-        submit, run = chunk.numbers("submit"), chunk.numbers("run", -1, LONGEST)
-        asked, used = (chunk.wholes(name, -1, MOST_TASKS) for name in ("asked", "used"))
-        tasks = np.where(asked > 0, asked, used)
-        never = np.isin(chunk.texts("status"), ("0", "5")) & (run <= 0)
-        chunk.left_out = never & ~np.isin(np.arange(len(run)), [*chunk.faults])  # failed or cancelled before it ran
-        chunk.refuse_all((tasks < 1) & ~never, "does not say how many processors it had: field 8 is -1")
-        chunk.refuse_all((run < 0) & ~never, "does not say how long it ran: field 4 is -1")
-        memory = np.maximum(chunk.numbers("memory", -1, LARGEST_MEMORY), 0).astype(np.int64) * 1024  # KiB per processor
-        limit = chunk.numbers("time", -1, LONGEST)
-        shape = chunk.codes(memory.tolist(), shapes)
-        leaf = chunk.codes(chunk.wholes("user", -1, 10**12).tolist(), users)
-
-        def keep(rows: I64) -> None:
-            most = np.where(limit > 0, limit, np.inf)[rows]
-            jobs.extend(
-                submit[rows], leaf[rows], shape[rows], np.maximum(1.0, run[rows]), tasks[rows], gang=tasks[rows] > 1,
-                time_limit=most,
-            )  # fmt: skip
-
-        return keep
-
-    found.each(_chunks(path, header), take)
+    jobs, found = read_table(path, map(_table, _chunks(path, header)), skip_bad)
     count = header.get("MaxProcs", header.get("MaxNodes", 0))
     workload = jobs.workload(path.stem, [], [], found.skipped, [
         "swf: one machine per processor; all processors of a job start at once; a job's user is its queue"
@@ -59,6 +33,26 @@ def read_swf(path: Path, skip_bad: bool = False) -> Workload:
     capacity = {"cpu": 1000} | ({"memory": largest} if largest else {})
     workload.nodes.extend(Node(f"p{i}", capacity, {}) for i in range(count))
     return workload
+
+
+def _table(chunk: Chunk) -> Chunk:
+    submit, run = chunk.numbers("submit"), chunk.numbers("run", -1, LONGEST)
+    asked, used = (chunk.wholes(name, -1, MOST_TASKS) for name in ("asked", "used"))
+    tasks = np.where(asked > 0, asked, used)
+    never = np.isin(chunk.texts("status"), ("0", "5")) & (run <= 0)
+    chunk.left_out = never & ~np.isin(np.arange(len(run)), [*chunk.faults])  # failed or cancelled before it ran
+    chunk.refuse_all((tasks < 1) & ~never, "does not say how many processors it had: field 8 is -1")
+    chunk.refuse_all((run < 0) & ~never, "does not say how long it ran: field 4 is -1")
+    memory = np.maximum(chunk.numbers("memory", -1, LARGEST_MEMORY), 0).astype(np.int64) * 1024  # KiB per processor
+    limit = chunk.numbers("time", -1, LONGEST)
+    users = chunk.wholes("user", -1, 10**12).tolist()
+    chunk.cells = {
+        "submit": submit, "duration": np.maximum(1.0, run), "tasks": np.maximum(1.0, tasks), "cpu": ["1"] * len(run),
+        "memory": [*map(str, memory.tolist())], "gang": ["1" if count > 1 else "" for count in tasks.tolist()],
+        "time_limit": [str(seconds) if seconds > 0 else "" for seconds in limit.tolist()],
+        "queue": ["user_unknown" if user < 0 else f"user{user}" for user in users],
+    }  # fmt: skip
+    return chunk
 
 
 def _chunks(path: Path, header: dict[str, int]) -> Iterator[Chunk]:
