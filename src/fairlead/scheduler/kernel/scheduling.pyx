@@ -23,7 +23,6 @@ from fairlead.scheduler.kernel.view import ARRAYS as VIEW
 
 cdef extern from *:
     ctypedef unsigned long long u128 "unsigned __int128"
-    int lowest_bit "__builtin_ctzll"(u64 bits) nogil
 
 cdef enum:
     TAIL = 129  # the bins of a histogram, plus one
