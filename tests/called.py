@@ -14,3 +14,8 @@ def nap(seconds, value=None):
 
 def fail(text):
     raise LookupError(text)
+
+
+def until_it_is_there(file):
+    while not file.exists():
+        time.sleep(0.05)

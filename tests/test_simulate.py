@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +25,12 @@ from hypothesis import strategies as st
 
 import fairlead
 import forked
+from called import until_it_is_there
 from conftest import FAIRLEAD
 from fairlead.journal import read_history
 from fairlead.journal.sql import SqlStore
 from fairlead.model.specs import Job, Node, Queue, Settings
+from fairlead.processes import on_all_cores
 from fairlead.scheduler.entitlements import wanted_by
 from fairlead.scheduler.facts import NodesReserved, TasksFinished, TasksPlaced, encode
 from fairlead.simulate.measure import summary, unfairness, write_parquet
@@ -782,6 +785,29 @@ def test_ctrl_c_ends_all_processes(tmp_path, command, wait):
     while [p for p in psutil.process_iter(["status"]) if group_of(p.pid) == process.pid and p.info["status"] != "zombie"]:
         assert time.monotonic() < deadline, "something goes on"
         time.sleep(0.05)
+
+
+def test_an_interrupt_that_another_thread_receives_ends_the_wait(tmp_path):
+    """It sets the flag of the main thread and does not wake it, as one does that arrives just before the wait begins."""
+    over = tmp_path / "over"
+    at = [
+        threading.Timer(1.5, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)),
+        threading.Timer(20, over.touch),
+    ]
+    for timer in at:
+        timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        list(on_all_cores(until_it_is_there, [(over,), (over,)]))
+    assert not over.exists(), "it waited for the calls"
+    at[1].cancel()
+
+
+def test_ctrl_c_while_the_program_is_imported_ends_it_quietly(tmp_path):
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    ran = subprocess.run(
+        [FAIRLEAD, "policies"], env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
 
 
 def group_of(pid):

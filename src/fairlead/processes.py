@@ -4,11 +4,12 @@ import ctypes
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
+from queue import Empty, SimpleQueue
 from typing import Any
 
-from fairlead.interrupts import defer_interrupts
+from fairlead.interrupts import LONGEST_WAIT_SECONDS, defer_interrupts
 
 
 def cores() -> int:
@@ -56,8 +57,15 @@ def on_all_cores(
     try:
         with defer_interrupts():  # processes start here, all of them, and leave interrupts to this one
             running = {pool.submit(_call, function, arguments): index for index, arguments in enumerate(calls)}
-        for future in as_completed(running):
-            yield running[future], future.result()
+        finished = SimpleQueue[Future[Any]]()
+        for future in running:
+            future.add_done_callback(finished.put)
+        while running:
+            try:
+                future = finished.get(timeout=LONGEST_WAIT_SECONDS)
+            except Empty:  # not `as_completed`: an interrupt that arrives as its wait begins does not end it
+                continue
+            yield running.pop(future), future.result()
         pool.shutdown()
     except BaseException:
         for process in list((pool._processes or {}).values()):
