@@ -159,11 +159,12 @@ cdef void _sort_cells(View v) noexcept nogil:
             steps[k], sets[k + 1] = least, sets[k] | <i64>1 << c
 
 
-cdef i64 cells_within(View v, i64 *room) noexcept nogil:
-    """Return the bits of the cells of which some task may fit into this room."""
+cdef i64 cells_within(View v, i64 *room, i64 *held) noexcept nogil:
+    """Return the bits of the cells of which some task may fit into this room, less what is held (NULL: nothing)."""
     cells = <i64>-1
     for r in range(v.len_total):
-        steps, k, half, most = &v.cell_steps[r * (MOST_CELLS + 1)], 0, (MOST_CELLS + 1) // 2, max(0, room[r])
+        steps, k, half = &v.cell_steps[r * (MOST_CELLS + 1)], 0, (MOST_CELLS + 1) // 2
+        most = max(0, room[r] - (held[r] if held != NULL else 0))
         while half > 0:
             k += half if steps[k + half - 1] <= most else 0
             half >>= 1

@@ -18,7 +18,7 @@ cdef void visit_freed_nodes(View v) noexcept nogil:
     Called at the start of a cycle.
     """
     cdef i64 m = v.len_total
-    v.counts[FITTING] = v.counts[SCANNED] = 0
+    v.counts[FITTING] = v.counts[OPEN] = v.counts[SCANNED] = 0
     for r in range(m):
         v.most[r] = v.most_kept[r] = 0
     if v.counts[FREED] > MAX_SCANNED_NODES:
@@ -221,7 +221,7 @@ cdef bint _may_improve(View v, i64 depth, i64 i, i64 scope) noexcept nogil:
     if child == NONE or (v.frames[depth].only and not may_go_first(v, q, node)):
         return False
     parked = scope == SERVABLE and not v.may_fit[node] and not v.frames[depth].maybe_stale
-    if parked and not _any_fits(v, v.cells[node]):
+    if parked and not _any_fits(v, v.cells[node], not _may_enter_held(v, node)):
         return False
     found = v.frames[depth].child
     if found != NONE:
@@ -251,15 +251,28 @@ cdef bint _may_improve(View v, i64 depth, i64 i, i64 scope) noexcept nogil:
     return within
 
 
-cdef bint _any_fits(View v, i64 cells) noexcept nogil:
-    """Return True if the least that tasks of one of these cells need is free on a freed node, kept or not; these are looked at as needed."""
-    while not cells & v.counts[FITTING] and v.counts[SCANNED] < v.counts[FREED]:
+cdef bint _may_enter_held(View v, i64 node) noexcept nogil:
+    """Return True if something below a tree node may use room that is held on a freed node: its own, by a guarantee, or as it ends in time."""
+    shortest = v.least[node * v.cols_least + v.len_total + SHORTEST]
+    return shortest < 0 or v.times[NOW] + shortest / 1e6 <= v.times[LAST_HOLD_START]
+
+
+cdef bint _any_fits(View v, i64 cells, bint beside) noexcept nogil:
+    """Return True if the least that tasks of one of these cells need is free on a freed node, and not held if `beside`.
+
+    Nodes are looked at as needed.
+    """
+    fitting = OPEN if beside else FITTING
+    while not cells & v.counts[fitting] and v.counts[SCANNED] < v.counts[FREED]:
         if v.counts[FREED] > MAX_SCANNED_NODES:
-            v.counts[FITTING], v.counts[SCANNED] = cells_within(v, v.most) | cells_within(v, v.most_kept), v.counts[FREED]
+            v.counts[OPEN], v.counts[SCANNED] = cells_within(v, v.most, NULL), v.counts[FREED]
+            v.counts[FITTING] = v.counts[OPEN] | cells_within(v, v.most_kept, NULL)
         else:
-            v.counts[FITTING] |= cells_within(v, &v.free[v.node_cache[v.counts[SCANNED]].freed * v.len_total])
+            n = v.node_cache[v.counts[SCANNED]].freed
+            v.counts[OPEN] |= cells_within(v, &v.free[n * v.len_total], &v.held[n * v.len_total])
+            v.counts[FITTING] |= cells_within(v, &v.free[n * v.len_total], NULL)
             v.counts[SCANNED] += 1
-    return cells & v.counts[FITTING] != 0
+    return cells & v.counts[fitting] != 0
 
 
 cdef bint _fits_freed(View v, i64 *demand) noexcept nogil:
@@ -440,7 +453,7 @@ cdef bint _may_have_room(View v, i64 b, bint maybe_stale) noexcept nogil:
             free &= v.demand[shape * m + r] <= v.most[r]
             kept &= v.demand[shape * m + r] <= v.most_kept[r]
         return free or kept
-    for k in range(v.counts[FREED] if _any_fits(v, <i64>1 << v.shape_cache[shape].cell) else 0):
+    for k in range(v.counts[FREED] if _any_fits(v, <i64>1 << v.shape_cache[shape].cell, False) else 0):
         n = v.node_cache[k].freed
         if holds_task(v, n, shape) or may_enter(v, b, n) or may_use_hold(v, b, n):
             return True

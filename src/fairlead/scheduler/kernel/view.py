@@ -154,9 +154,9 @@ FRAME: Final = fields(
     NODES, QUEUES, GROUPS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_GROUPS, FREED, OUT, LIMITED, STOPS,
     HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, HISTOGRAMS, HISTORY_MOVED, MOVED,
     FORGOTTEN_HISTOGRAMS, LAST_PASS, OFFERED, OFFER_SEARCHES, LAST_OFFER, BY_EASY, RESERVES, PASSED,
-    CELLS, FITTING, SCANNED, NEWS, HALF_AT, HALF, KEPT_BY,
-) = range(33)  # fmt: skip
-COUNTS: Final = 33
+    CELLS, FITTING, OPEN, SCANNED, NEWS, HALF_AT, HALF, KEPT_BY,
+) = range(34)  # fmt: skip
+COUNTS: Final = 34
 """OFFERED : number of offers the last cycle made; LAST_OFFER : id of the last offer made
 OFFER_SEARCHES : number of searches for a node to offer
 FORGOTTEN_HISTOGRAMS : number of histograms with a p90 that were replaced by others
@@ -168,7 +168,7 @@ KEPT_BY : leaf of the last task whose end a plan left out because of a guarantee
 LAST_PASS : not 0 in a cycle that serves only those who get what nobody else can use; 1: also revocable jobs above limits
 HISTORY_MOVED : 1 if past use has faded since the trees were updated
 CELLS : number of cells that have shapes
-FITTING : bits of the cells of which some task may have room on one of the first SCANNED freed nodes
+FITTING : bits of the cells of which some task may have room on one of the first SCANNED freed nodes; OPEN : room that is not held
 IN_ORDER : 1 if there is an order to keep; otherwise only the tables change, and the order is made when needed
 """
 
