@@ -101,7 +101,7 @@ demo-ray: .venv/tools .venv/kernels  ## the paper's example over two Ray nodes, 
 
 ray-torture: .venv/tools .venv/kernels  ## what happens to machines of a Ray cluster, once each: some minutes
 	PYTHONPATH=. $(RUN)python tests/ray_torture.py
-	FAIRLEAD_LONG=1 $(RUN)pytest tests/test_ray_programs.py tests/test_ray_authentication.py
+	FAIRLEAD_LONG=1 $(RUN)pytest tests/test_ray.py tests/test_ray_programs.py tests/test_ray_authentication.py
 
 soak: .venv/tools .venv/kernels  ## an hour of mixed load; its picture is soak.html
 	$(RUN)python -m bench.soak $${FAIRLEAD_SECONDS:-3600}

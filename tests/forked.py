@@ -34,28 +34,40 @@ ASK = (
 """The commands that only ask a scheduler."""
 
 
-@cache
-def _source(asks):
-    """The process that is forked for commands that only ask, or for others, of this process alone, and the folder with its
-    socket; it ends with this one.
+def _socket(asks):
+    """The path of the socket of what is forked for commands that only ask, or for others.
+
+    Who comes first starts it, and it ends with that one: the pytest that starts the workers, where there are any.
     """
-    _sources.append(asks)
+    name = "FORKED_ASK" if asks else "FORKED_ALL"
+    if name not in os.environ:
+        os.environ[name] = _start(asks) + "/socket"
+    return os.environ[name]
+
+
+def start():
+    """Start both, for the processes that this one starts."""
+    for asks in (False, True):
+        _socket(asks)
+
+
+def _start(asks):
     folder = tempfile.TemporaryDirectory(prefix="forked-")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(folder.name + "/socket")
         listener.listen(64)
         command = [sys.executable, str(Path(__file__)), str(listener.fileno()), "ask" if asks else "all"]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listener.fileno()], cwd="/")
-    return process, folder
+    _started.append((process, folder))
+    return folder.name
 
 
-_sources = []
+_started = []
 
 
 def end():
-    """Nothing is forked any more."""
-    for asks in _sources:
-        process, folder = _source(asks)
+    """What this process started is not forked any more."""
+    for process, folder in _started:
         process.stdin.close()
         process.wait()
         folder.cleanup()
@@ -64,9 +76,8 @@ def end():
 @cache
 def folder_with_command():
     """A folder for PATH, in which `fairlead` is one that is forked."""
-    folder = Path(_source(True)[1].name) / "bin"
-    folder.mkdir()
-    sockets = [_source(asks)[1].name + "/socket" for asks in (False, True)]
+    sockets = [_socket(asks) for asks in (False, True)]
+    folder = Path(tempfile.mkdtemp(dir=Path(sockets[0]).parent))
     (folder / "fairlead").write_text(_COMMAND.format(python=sys.executable, sockets=sockets, ask=ASK))
     (folder / "fairlead").chmod(0o755)
     return folder
@@ -103,7 +114,7 @@ class Fairlead(subprocess.Popen):
         assert given[1] is None, "preexec_fn"
         inherited = given[9:15]
         line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        line.connect(_source(bool(args) and args[0] in ASK)[1].name + "/socket")
+        line.connect(_socket(bool(args) and args[0] in ASK))
         chosen = [number if number >= 0 else at for at, number in enumerate((inherited[0], inherited[3], inherited[5]))]
         asked = {
             "argv": [os.fspath(each) for each in args],

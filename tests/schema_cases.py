@@ -1,5 +1,6 @@
 """The API against its own document: whatever is asked, it answers as it says, and never with a fault of its own."""
 
+import zlib
 from collections import Counter
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ from schemathesis.checks import CHECKS
 
 from conftest import Live
 from fairlead.service.api.app import Parts, make_api
-from random_cases import cases
+from random_cases import FUZZ, cases
 
 document = make_api(SimpleNamespace(loop=None, authenticator=None, wakeups=None), Parts(*[None] * 12)).openapi()
 schema = schemathesis.openapi.from_dict(document)
@@ -20,6 +21,9 @@ schema = schema.exclude(path=["/v1/down", "/v1/nodes/{node}/resume"])
 LOOKS_BACK = ["/v1/audit/over-time", "/v1/usage"]
 FEW = 2
 """Requests that are as they should be, to each of those: a process that looks back takes as long to start as a hundred others."""
+
+AGAIN = ["/v1/bulk", "/v1/when"]
+"""What has the fields of POST /v1/jobs again: of hundreds of wrong values a fourth is tried, and all in `make fuzz`."""
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +55,8 @@ def test_what_looks_back_in_a_process_of_its_own_answers_as_it_says(case, world)
 
 
 def check(case, world):
+    if case.path in AGAIN and not FUZZ and zlib.crc32(repr((case.query, case.body)).encode()) % 4:
+        return
     is_changed = bool({"follow", "wait"} & {*(case.query or {})})  # what was wrong with them is right then
     if case.path == "/v1/facts":
         case.query = {**(case.query or {}), "follow": False}

@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.specs import EVERYWHERE, Bounds, Queue
-from fairlead.people.bounds import DEFAULT, Load, check_load, default_bounds, output_limit
-from fairlead.people.rates import BURST_SECONDS, Rates
+from fairlead.people.bounds import BURST_SECONDS, DEFAULT, Load, Rates, check_load, default_bounds, output_limit
 from fairlead.people.rules import Rules
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused

@@ -175,112 +175,115 @@ def test_a_node_is_drained_and_resumed(live):
     assert live.call("drain", "n9").stderr == "fairlead: there is no node 'n9': there is n1\n"
 
 
-def test_it_is_said_whose_each_card_is(live):
-    live.config.write_text(live.config.read_text().replace("capacity = { ", "capacity = { gpu = 4, "))
-    live.end(signal.SIGTERM)
-    live.up()
-    live.ok("submit", "-q", "A", "--gpu", "2", "--", "sh", "-c", GATE)
-    live.ok("submit", "-q", "B", "--gpu", "1", "--", "sh", "-c", GATE)
-    has = lambda: [(c["card"], c["status"], c["job"], c["queue"]) for c in live.ask("nodes")["nodes"][0]["cards"]]  # noqa: E731
-    live.until(lambda: has()[2][1] == "used")
+@pytest.fixture
+def fresh(tmp_path):
+    """A scheduler that the test configures before it starts it."""
+    with Live(tmp_path) as world:
+        yield world
+
+
+def test_it_is_said_whose_each_card_is(fresh):
+    fresh.config.write_text(fresh.config.read_text().replace("capacity = { ", "capacity = { gpu = 4, "))
+    fresh.up()
+    fresh.ok("submit", "-q", "A", "--gpu", "2", "--", "sh", "-c", GATE)
+    fresh.ok("submit", "-q", "B", "--gpu", "1", "--", "sh", "-c", GATE)
+    has = lambda: [(c["card"], c["status"], c["job"], c["queue"]) for c in fresh.ask("nodes")["nodes"][0]["cards"]]  # noqa: E731
+    fresh.until(lambda: has()[2][1] == "used")
     assert has() == [(0, "used", 1, "A"), (1, "used", 1, "A"), (2, "used", 2, "B"), (3, "free", None, None)]
-    assert "0-1: 1.0, 2: 2.0, 3: free" in live.ok("nodes")
-    assert "n1 cards 0-1: 1.0, 2: 2.0, 3: free" in live.ok("top", "--once")
-    assert live.ask("jobs/1/tasks")["tasks"][0]["cards"] == [0, 1]
-    assert re.search(r"cards .*\n.*\n.* 0,1 ", live.ok("job", "1"))
+    assert "0-1: 1.0, 2: 2.0, 3: free" in fresh.ok("nodes")
+    assert "n1 cards 0-1: 1.0, 2: 2.0, 3: free" in fresh.ok("top", "--once")
+    assert fresh.ask("jobs/1/tasks")["tasks"][0]["cards"] == [0, 1]
+    assert re.search(r"cards .*\n.*\n.* 0,1 ", fresh.ok("job", "1"))
     one = 'fairlead_node_card{card="2",job="2",node="n1",queue="B",status="used"'
-    assert one in live.http("GET", "/metrics")[1]
-    live.kill()
-    live.up()
+    assert one in fresh.http("GET", "/metrics")[1]
+    fresh.kill()
+    fresh.up()
     assert has()[2] == (2, "used", 2, "B"), "a restart does not forget it"
-    (live.folder / "go").write_text("")
-    live.until(lambda: live.job(2)["status"] == "succeeded")
+    (fresh.folder / "go").write_text("")
+    fresh.until(lambda: fresh.job(2)["status"] == "succeeded")
     assert has()[2] == (2, "free", None, None)
-    assert live.ask("jobs/2/tasks")["tasks"][0]["cards"] == [2], "which it had"
+    assert fresh.ask("jobs/2/tasks")["tasks"][0]["cards"] == [2], "which it had"
 
 
-def test_cards_are_numbered_on_over_the_nodes_of_a_machine_without_end(live):
+def test_cards_are_numbered_on_over_the_nodes_of_a_machine_without_end(fresh):
     """The 70 cards of the first node do not hide whose those of the second are, before and after a restart."""
-    before = live.config.read_text()
+    before = fresh.config.read_text()
     more = '\n[[node]]\nname = "n2"\ncapacity = { gpu = 4, cpu = 9, memory = "18Gi" }\n'
-    live.config.write_text(before.replace("capacity = { ", "capacity = { gpu = 70, ") + more)
-    live.end(signal.SIGTERM)
-    live.up()
-    first, second = (live.submit("-q", "A", "--gpu", n, "--", "sh", "-c", GATE) for n in ("69", "3"))
-    live.until(lambda: [live.job(job)["running"] for job in (first, second)] == [1, 1])
-    live.ok("drain", "n2", "--gpu", "73")
-    has = lambda: [[(c["card"], c["status"], c["job"]) for c in node["cards"]] for node in live.ask("nodes")["nodes"]]  # noqa: E731
+    fresh.config.write_text(before.replace("capacity = { ", "capacity = { gpu = 70, ") + more)
+    fresh.up()
+    first, second = (fresh.submit("-q", "A", "--gpu", n, "--", "sh", "-c", GATE) for n in ("69", "3"))
+    fresh.until(lambda: [fresh.job(job)["running"] for job in (first, second)] == [1, 1])
+    fresh.ok("drain", "n2", "--gpu", "73")
+    has = lambda: [[(c["card"], c["status"], c["job"]) for c in node["cards"]] for node in fresh.ask("nodes")["nodes"]]  # noqa: E731
     expected = [
         [*((k, "used", first) for k in range(69)), (69, "free", None)],
         [*((k, "used", second) for k in (70, 71, 72)), (73, "drained", None)],
     ]
     assert has() == expected
-    assert f"70-72: {second}.0, 73: drained" in live.ok("nodes")
-    assert f'fairlead_node_card{{card="72",job="{second}",node="n2"' in live.http("GET", "/metrics")[1]
-    live.kill()
-    live.up()
+    assert f"70-72: {second}.0, 73: drained" in fresh.ok("nodes")
+    assert f'fairlead_node_card{{card="72",job="{second}",node="n2"' in fresh.http("GET", "/metrics")[1]
+    fresh.kill()
+    fresh.up()
     assert has() == expected
-    assert live.ask(f"jobs/{second}/tasks")["tasks"][0]["cards"] == [70, 71, 72]
-    live.ok("resume", "n2", "--gpu", "73")
+    assert fresh.ask(f"jobs/{second}/tasks")["tasks"][0]["cards"] == [70, 71, 72]
+    fresh.ok("resume", "n2", "--gpu", "73")
     assert has()[1][3] == (73, "free", None)
-    live.config.write_text(before)
+    fresh.config.write_text(before)
 
 
-def test_one_card_of_a_node_is_drained_and_resumed(live):
+def test_one_card_of_a_node_is_drained_and_resumed(fresh):
     """What runs on it goes on; no task gets it until it is resumed, also after a restart."""
-    live.config.write_text(live.config.read_text().replace("capacity = { ", "capacity = { gpu = 2, "))
-    live.end(signal.SIGTERM)
-    live.up()
-    live.ok("submit", "-q", "A", "--gpu", "1", "--", "sh", "-c", GATE)
-    live.until(lambda: live.ask("jobs/1/tasks")["tasks"][0]["status"] == "running")
-    assert live.ok("drain", "n1", "--gpu", "0") == "card 0 of node n1 takes no new tasks\n"
-    assert live.ok("drain", "n1", "--gpu", "0") == "card 0 of node n1 takes no new tasks\n"
-    assert "0: 1.0 (draining), 1: free" in live.ok("nodes")
-    (live.folder / "go").write_text("")
-    live.ok("wait", "1")
-    assert "0: drained, 1: free" in live.ok("nodes")
-    assert live.ask("nodes")["nodes"][0]["capacity"]["gpu"] == 1000
-    live.kill()
-    live.up()
-    live.ok("submit", "-q", "A", "--gpu", "1", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
-    live.ok("submit", "-q", "A", "--gpu", "2", "--", "true")
-    live.ok("wait", "2")
-    assert live.ok("logs", "2") == "1\n"
-    assert live.job(3)["status"] == "waiting"
-    assert "drained card 0 of node n1" in live.ok("log")
-    assert live.ok("resume", "n1", "--gpu", "0", "--gpu", "1") == "cards 0, 1 of node n1 take tasks again\n"
-    live.ok("wait", "3")
-    assert live.ask("jobs/3/tasks")["tasks"][0]["cards"] == [0, 1]
-    assert live.call("drain", "n1", "--gpu", "2").stderr == "fairlead: node 'n1' has no card 2: it has 0, 1\n"
-    live.config.write_text(live.config.read_text().replace("gpu = 2, ", ""))
+    fresh.config.write_text(fresh.config.read_text().replace("capacity = { ", "capacity = { gpu = 2, "))
+    fresh.up()
+    fresh.ok("submit", "-q", "A", "--gpu", "1", "--", "sh", "-c", GATE)
+    fresh.until(lambda: fresh.ask("jobs/1/tasks")["tasks"][0]["status"] == "running")
+    assert fresh.ok("drain", "n1", "--gpu", "0") == "card 0 of node n1 takes no new tasks\n"
+    assert fresh.ok("drain", "n1", "--gpu", "0") == "card 0 of node n1 takes no new tasks\n"
+    assert "0: 1.0 (draining), 1: free" in fresh.ok("nodes")
+    (fresh.folder / "go").write_text("")
+    fresh.ok("wait", "1")
+    assert "0: drained, 1: free" in fresh.ok("nodes")
+    assert fresh.ask("nodes")["nodes"][0]["capacity"]["gpu"] == 1000
+    fresh.kill()
+    fresh.up()
+    fresh.ok("submit", "-q", "A", "--gpu", "1", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+    fresh.ok("submit", "-q", "A", "--gpu", "2", "--", "true")
+    fresh.ok("wait", "2")
+    assert fresh.ok("logs", "2") == "1\n"
+    assert fresh.job(3)["status"] == "waiting"
+    assert "drained card 0 of node n1" in fresh.ok("log")
+    assert fresh.ok("resume", "n1", "--gpu", "0", "--gpu", "1") == "cards 0, 1 of node n1 take tasks again\n"
+    fresh.ok("wait", "3")
+    assert fresh.ask("jobs/3/tasks")["tasks"][0]["cards"] == [0, 1]
+    assert fresh.call("drain", "n1", "--gpu", "2").stderr == "fairlead: node 'n1' has no card 2: it has 0, 1\n"
+    fresh.config.write_text(fresh.config.read_text().replace("gpu = 2, ", ""))
 
 
 def with_gpus(live, before, count):
     live.config.write_text(before.replace("capacity = { ", f"capacity = {{ gpu = {count}, "))
 
 
-def test_a_reload_takes_how_many_cards_a_node_has(live):
-    before = live.config.read_text()
-    with_gpus(live, before, 3)
-    live.end(signal.SIGTERM)
-    live.up()
-    cards = lambda: [card["card"] for card in live.ask("nodes")["nodes"][0]["cards"]]  # noqa: E731
+def test_a_reload_takes_how_many_cards_a_node_has(fresh):
+    before = fresh.config.read_text()
+    with_gpus(fresh, before, 3)
+    fresh.up()
+    cards = lambda: [card["card"] for card in fresh.ask("nodes")["nodes"][0]["cards"]]  # noqa: E731
     assert cards() == [0, 1, 2]
-    with_gpus(live, before, 5)
-    assert live.ok("reload") == "the configuration is in force\n"
+    with_gpus(fresh, before, 5)
+    assert fresh.ok("reload") == "the configuration is in force\n"
     tell = "echo $CUDA_VISIBLE_DEVICES; " + GATE
-    job = live.submit("-q", "A", "--gpu", "1", "--tasks", "7", "--", "sh", "-c", tell)
-    out = lambda: [path.read_text() for path in (live.home / "output" / str(job)).glob("*.out")]  # noqa: E731
-    live.until(lambda: all(given := out()) and len(given) == 5)
+    job = fresh.submit("-q", "A", "--gpu", "1", "--tasks", "7", "--", "sh", "-c", tell)
+    out = lambda: [path.read_text() for path in (fresh.home / "output" / str(job)).glob("*.out")]  # noqa: E731
+    fresh.until(lambda: all(given := out()) and len(given) == 5)
     assert sorted(out()) == [f"{card}\n" for card in range(5)]
     assert cards() == [0, 1, 2, 3, 4]
-    (live.folder / "go").touch()
-    live.ok("wait", str(job))
+    (fresh.folder / "go").touch()
+    fresh.ok("wait", str(job))
     assert (len(out()), {*out()}) == (7, {f"{card}\n" for card in range(5)})
-    with_gpus(live, before, 1)
-    assert live.ok("reload") == "the configuration is in force\n"
+    with_gpus(fresh, before, 1)
+    assert fresh.ok("reload") == "the configuration is in force\n"
     assert cards() == [0]
-    assert live.call("drain", "n1", "--gpu", "1").stderr == "fairlead: node 'n1' has no card 1: it has 0\n"
+    assert fresh.call("drain", "n1", "--gpu", "1").stderr == "fairlead: node 'n1' has no card 1: it has 0\n"
 
 
 def test_a_drained_card_that_a_node_loses_is_forgotten(live):
@@ -863,12 +866,12 @@ def test_a_scheduler_that_starts_is_said_to_and_waited_for(live):
 @pytest.mark.parametrize(
     ("wait", "said"), [("", ""), ("0s", ""), ("x", "FAIRLEAD_WAIT 'x' is not a duration"), ("-1", "FAIRLEAD_WAIT")]
 )
-def test_how_long_to_wait_is_said_by_the_environment(live, wait, said):
-    env = {**live.env, "FAIRLEAD_WAIT": wait}
-    done = subprocess.run([FAIRLEAD, "jobs"], env=env, capture_output=True, text=True, check=False)
+def test_how_long_to_wait_is_said_by_the_environment(idle, wait, said):
+    env = {**idle.env, "FAIRLEAD_WAIT": wait}
+    done = run(["jobs"], env=env)
     assert (done.returncode != 0, said in done.stderr, done.stderr.count("\n")) == (bool(said), True, bool(said))
-    assert live.call("--wait", "0.5s", "jobs").returncode == 0
-    assert live.call("--wait", "soon", "jobs").stderr.startswith("fairlead: --wait")
+    assert idle.call("--wait", "0.5s", "jobs").returncode == 0
+    assert idle.call("--wait", "soon", "jobs").stderr.startswith("fairlead: --wait")
 
 
 def test_a_scheduler_that_cannot_start_leaves_no_folder(tmp_path):

@@ -19,8 +19,7 @@ from fairlead.service.api.access import Entrance
 from fairlead.service.connections import acceptor as acceptors
 from fairlead.service.connections import listening, web_server
 from fairlead.service.connections import slots as connection_slots
-from fairlead.service.connections.host_names import accepted_names
-from fairlead.service.connections.listening import CannotListen, Listener, Where, open_socket
+from fairlead.service.connections.listening import CannotListen, Listener, Where, accepted_names, open_socket
 from fairlead.service.connections.slots import ROOM, ConnectionSlots, Kind, kind_of
 from fairlead.service.connections.web_server import WebServer
 

@@ -381,7 +381,8 @@ def test_a_submission_happens_as_a_whole_or_not_at_all_wherever_the_scheduler_is
 
 def test_a_bulk_is_checked_in_pieces_and_the_rest_is_computed_in_another_thread(world, tmp_path, monkeypatch):
     loop, journal, _ = world
-    checked, computed, kind_of, columns_of = [], [], submitting.kind_of, facts.columns_of
+    checked, computed, unfinished, columns_of = [], [], submitting.unfinished, submitting.columns_of
+    found, find_memory = [], submitting.find_memory
 
     def counted(question):
         def asked(state, now):
@@ -390,21 +391,28 @@ def test_a_bulk_is_checked_in_pieces_and_the_rest_is_computed_in_another_thread(
 
         return asked
 
-    def counting(job):
+    def counting(job, exports):
         checked[-1] += 1
-        return kind_of(job)
+        return unfinished(job, exports)
 
-    def noting(jobs):
+    def noting(jobs, known=()):
         computed.append((len(jobs), threading.current_thread().name))
-        return columns_of(jobs)
+        return columns_of(jobs, known)
 
-    monkeypatch.setattr(submitting, "kind_of", counting)
-    monkeypatch.setattr(facts, "columns_of", noting)
+    def finding(memory):
+        found.append(threading.current_thread().name)
+        find_memory(memory)
+
+    monkeypatch.setattr(submitting, "unfinished", counting)
+    monkeypatch.setattr(submitting, "find_memory", finding)
+    for module in (submitting, facts):
+        monkeypatch.setattr(module, "columns_of", noting)
     size, before = 7 * PIECE + 1, journal.position
     bulk = [JobRequest(argv=["true"], queue="A", demand={"cpu": "1"}, name=f"n{number}") for number in range(size)]
     assert asyncio.run(submitted(loop, [bulk], tmp_path, counted)) == [list(range(1, size + 1))]
-    assert (max(checked), sum(checked), len(checked)) == (PIECE, size, 7 + 1 + 1)
+    assert (max(checked), sum(checked), len(checked)) == (PIECE, size, 7 + 1 + 1 + 1)
     assert [(jobs, name == "scheduler") for jobs, name in computed] == [(size, False)]
+    assert [name == "scheduler" for name in found] == [False]
     stored = [decode(body) for _, body in journal.look(before, 100)]
     (fact,) = (each for each in stored if isinstance(each, JobSubmitted))
     assert [job.name for _, job in fact.numbered()] == [f"n{number}" for number in range(size)]

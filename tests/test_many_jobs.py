@@ -5,6 +5,7 @@ import json
 import resource
 import time
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -281,6 +282,31 @@ def test_tables_that_reserve_are_as_long_as_others_and_who_holds_their_arrays_ge
     tasks.extend(2)
     assert (tasks.status[:5].tolist(), len(tasks.rows)) == ([3, 3, 3, 0, 0], 16)
     assert tasks.cards[:5].tolist() == [[1, 1]] * 3 + [[0, 0]] * 2
+
+
+def test_memory_for_the_next_rows_is_found_in_place(monkeypatch):
+    """Whole pages, from the one that has the first of them; none of a table without rows. What is there stays."""
+    tasks, asked, madvise = tables.Tasks([0]), [], tables._system.madvise
+    tables.find_memory(tasks.ahead(10))
+    tasks.extend(10)
+    tasks.set_cards("cards", slice(0, 10), np.ones((10, 2), np.int64))
+    tasks.extend(tables.RESERVE_FROM)
+    tasks.code[: tasks.n] = 7
+
+    def noting(*call):
+        asked.append((call[0].value, call[1].value))
+        return madvise(*call)
+
+    monkeypatch.setattr(tables, "_system", SimpleNamespace(madvise=noting))
+    tables.find_memory(tasks.ahead(3000))
+    first = tasks.extend(3000)
+    assert (tasks.code[:first] == 7).all()
+    assert not tasks.rows[first : tasks.n].view(np.uint8).any()
+    for (begin, size), rows in zip(asked, (tasks.rows, tasks.cards), strict=True):
+        new = rows[first : tasks.n]
+        assert begin % resource.getpagesize() == 0
+        assert begin <= new.ctypes.data < begin + resource.getpagesize()
+        assert begin + size == new.ctypes.data + new.nbytes
 
 
 def test_all_that_is_reserved_is_used_before_rows_are_copied(monkeypatch):

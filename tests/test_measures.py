@@ -9,9 +9,9 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import scipy  # whose parts are read when they are asked for
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from fairlead.charts import WIDTH, Axis, Chart, Series, moment, number, percent, picture, span
 from fairlead.model.specs import Queue
@@ -139,7 +139,7 @@ def test_offers_are_counted_after_the_warm_up():
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=40))
 def test_intervals_are_those_of_student(values):
-    expected = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+    expected = scipy.stats.t.ppf(0.975, len(values) - 1) * scipy.stats.sem(values)
     assert half_width(values) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
@@ -177,7 +177,7 @@ def test_seeds_draw_what_the_documents_say(tmp_path, command):
     means = told["over seeds"][0]
     assert means["seed"] == [0, 1, 2]
     tasks = [run["tasks"] for run in told["runs"]]
-    low, high = stats.t.interval(0.95, 2, np.mean(tasks), stats.sem(tasks))
+    low, high = scipy.stats.t.interval(0.95, 2, np.mean(tasks), scipy.stats.sem(tasks))
     assert means["tasks"] == {"mean": pytest.approx(np.mean(tasks)), "interval": pytest.approx([low, high])}
     assert (
         f"{np.mean(tasks):,.0f} ± {high - np.mean(tasks):,.0f}" in command("simulate", TRACE, *machines, "--scale", "2.5").stdout

@@ -43,13 +43,13 @@ from fairlead.scheduler.facts import (
     UpdatesAcknowledged,
 )
 from fairlead.scheduler.frameworks import requests as frameworks
+from fairlead.service.api import state_client
 from fairlead.service.loop import Busy
-from fairlead.service.mesos import acknowledgements, calls, completed, events, fetch, groups, streams
-from fairlead.service.mesos.acknowledgements import Acknowledgements
+from fairlead.service.mesos import calls, cluster_view, events, fetch, groups, streams, subscriptions
 from fairlead.service.mesos.app import MesosApp
 from fairlead.service.mesos.authenticator import FrameworkCaller
 from fairlead.service.mesos.calls import Calls
-from fairlead.service.mesos.completed import Completed
+from fairlead.service.mesos.cluster_view import Completed
 from fairlead.service.mesos.encoding import JSON, PROTOBUF, Malformed, accepted_kind, as_json, decode, encode, record
 from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.fetch import CannotFetch, bring
@@ -57,10 +57,9 @@ from fairlead.service.mesos.messages.master_pb2 import Call as MasterCall
 from fairlead.service.mesos.messages.mesos_pb2 import TASK_FINISHED, TASK_RUNNING, MasterInfo, Offer, Resource, TaskStatus, Value
 from fairlead.service.mesos.messages.scheduler_pb2 import Call, Event
 from fairlead.service.mesos.operators import Operators
-from fairlead.service.mesos.reservations import request_of
-from fairlead.service.mesos.resources import resources_of
+from fairlead.service.mesos.resources import request_of, resources_of
 from fairlead.service.mesos.streams import HEARTBEAT, Stream
-from fairlead.service.mesos.subscriptions import Subscriptions
+from fairlead.service.mesos.subscriptions import Acknowledgements, Subscriptions
 from fairlead.service.mesos.tasks import TOKEN
 
 
@@ -328,6 +327,8 @@ class Asks:
         self.state, self.loop, self.facts = state, SimpleNamespace(stopped=threading.Event()), []
         self.authenticator, self.clock = (SimpleNamespace(rules=rules_of(state, personal=True)), SimpleNamespace(wall=float))
 
+    record = state_client.StateClient.record
+
     async def read(self, view):
         return view(self.state)
 
@@ -460,8 +461,8 @@ def test_the_end_of_a_task_is_sent_before_what_it_made_room_for_is_offered(state
 
 
 def test_acknowledgements_are_recorded_many_at_a_time_as_soon_as_that_can_be(state, monkeypatch):
-    monkeypatch.setattr(calls, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(acknowledgements, "MOST_WAITING", 3)
+    monkeypatch.setattr(state_client, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(subscriptions, "MOST_WAITING", 3)
     jobs = [Job("", {"cpu": 100}, task=f"t{k}", work=Work(["true"])) for k in range(3)]
     facts, _ = frameworks.accept(state, "F", [1], jobs, 0.0, 0.0)
     apply_all(state, facts)
@@ -490,7 +491,7 @@ def test_acknowledgements_are_recorded_many_at_a_time_as_soon_as_that_can_be(sta
             await asyncio.sleep(0)
 
     client = Slow(state)
-    known = Acknowledgements(client, calls_of(client).until_taken)
+    known = Acknowledgements(client)
     asyncio.run(acknowledge())
     assert [len(fact.jobs) for fact in client.facts] == [2, 1]
     assert client.tries == 3
@@ -519,7 +520,7 @@ def test_other_text_is_no_boolean(said):
 
 def test_what_ended_is_kept_for_a_while_and_counted_for_ever(state, monkeypatch):
     """Bounded in number and in time; the counters do not fall when tasks are acknowledged, forgotten or dropped."""
-    monkeypatch.setattr(completed, "MOST_TASKS", 2)
+    monkeypatch.setattr(cluster_view, "MOST_TASKS", 2)
     kept, one = Completed(), np.ones(1, np.int64)
     kept.recorded(state, [])
     jobs = [Job("", {"cpu": 100}, task=name, work=Work(["true"])) for name in "abc"]
@@ -534,13 +535,13 @@ def test_what_ended_is_kept_for_a_while_and_counted_for_ever(state, monkeypatch)
     assert [task.id for task in kept.tasks(2.0)["F"]] == ["b", "c"]
     kept.recorded(state, apply_all(state, frameworks.tear_down(state, "F", 3.0)))
     assert [each.id for each in kept.frameworks(4.0)] == ["F"]
-    later = 4.0 + completed.KEPT_SECONDS
+    later = 4.0 + cluster_view.KEPT_SECONDS
     assert (kept.tasks(later), kept.frameworks(later)) == ({}, [])
     assert dict(kept.ended) == {TASK_FINISHED: 3}
 
 
 def test_a_scheduler_that_can_start_no_thread_asks_frameworks_to_come_again():
-    async def look(who, query):
+    async def look(view, who, query):
         raise RuntimeError("can't start new thread")
 
     sent = []
@@ -548,7 +549,7 @@ def test_a_scheduler_that_can_start_no_thread_asks_frameworks_to_come_again():
     async def send(message):
         sent.append(message)
 
-    app = MesosApp(None, None, None, SimpleNamespace(views={"/health": look}), set())
+    app = MesosApp(None, None, None, SimpleNamespace(views={"/health": {}}, look=look), set())
     scope = {"type": "http", "method": "GET", "path": "/health", "headers": [], "query_string": b""}
     asyncio.run(app(scope, None, send))
     assert (sent[0]["status"], (b"retry-after", b"1") in [(k.lower(), v) for k, v in sent[0]["headers"]]) == (503, True)

@@ -520,7 +520,7 @@ def test_what_came_true_is_heard_of_and_a_new_job_is_looked_at(world, monkeypatc
     loop, _, _ = world
     monkeypatch.setattr(service, "LEARN_SECONDS", 0.01)
     outlooks = Outlooks()
-    loop._on_record = lambda state, facts: outlooks.happened(facts)
+    loop._on_record = outlooks.recorded
 
     async def ask():
         for _ in range(4):
@@ -539,7 +539,7 @@ def test_what_came_true_is_heard_of_and_a_new_job_is_looked_at(world, monkeypatc
     outlooks._calibration.forget(found.job)
     outlooks._calibration.record(expectation(1, 0.0, 10.0), 0.0)
     one = np.ones(1, np.int64)
-    outlooks.happened([JobSubmitted(at=0.0, id=9, job=None), TasksStarted(at=5.0, job=one, index=one, attempt=one)])
+    outlooks.recorded(None, [JobSubmitted(at=0.0, id=9, job=None), TasksStarted(at=5.0, job=one, index=one, attempt=one)])
     assert not outlooks._calibration
     outlooks.close()
 

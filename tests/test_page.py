@@ -19,8 +19,8 @@ from fairlead.people.accounts import Person
 from fairlead.people.rules import Caller, Rules
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.loop import Busy
+from fairlead.service.page.asking import Past
 from fairlead.service.page.following import MOST_VIEWS, Following
-from fairlead.service.page.past import Past
 from fairlead.service.page.views import VIEWS, bar
 from fairlead.service.wakeups import Wakeups
 

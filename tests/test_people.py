@@ -38,8 +38,7 @@ from fairlead.model.quantity import Percent
 from fairlead.model.specs import Call, Job, Queue, Settings, Work
 from fairlead.people import audit_log
 from fairlead.people.accounts import Accounts, Person
-from fairlead.people.audit_log import Position
-from fairlead.people.audit_records import LINES_A_MINUTE, AuditRecord, AuditRecords
+from fairlead.people.audit_log import LINES_A_MINUTE, AuditRecord, AuditRecords, Position
 from fairlead.people.rules import Caller, Forbidden, Rules
 from fairlead.people.tokens import Tokens
 from fairlead.scheduler.admission import Refused, Unknown
@@ -952,7 +951,7 @@ def test_deeds_are_kept_and_nobody_fills_the_file(tmp_path, monkeypatch):
         f"{1000 - LINES_A_MINUTE} more requests",
         "GET /again",
     }
-    monkeypatch.setattr("fairlead.people.audit_records.MOST_FILE_BYTES", 1000)
+    monkeypatch.setattr("fairlead.people.audit_log.MOST_FILE_BYTES", 1000)
     for _ in range(50):
         audit_records.done("carol", "x" * 100)
     assert sum(path.stat().st_size for path in (tmp_path / "audit_records").iterdir()) < 20_000
@@ -962,8 +961,8 @@ def test_deeds_are_kept_and_nobody_fills_the_file(tmp_path, monkeypatch):
 
 
 def test_what_one_does_drives_out_nobody_elses_deeds_and_nothing_that_was_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("fairlead.people.audit_records.MOST_FILE_BYTES", 1000)
-    monkeypatch.setattr("fairlead.people.audit_records.READ_BYTES", 64)  # several a line, and lines that end where a piece does
+    monkeypatch.setattr("fairlead.people.audit_log.MOST_FILE_BYTES", 1000)
+    monkeypatch.setattr("fairlead.people.audit_log.READ_BYTES", 64)  # several a line, and lines that end where a piece does
     now = iter(range(1, 10_000))
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
     audit_records = AuditRecords(tmp_path / "audit_records")

@@ -7,9 +7,9 @@ from fractions import Fraction as F  # noqa: N817 written a hundred times
 
 import numpy as np
 import pytest
+import scipy  # whose parts are read when they are asked for
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog
 
 import fairlead
 from fairlead.model.problems import Machines
@@ -152,7 +152,7 @@ def test_the_most_tasks_is_the_linear_programs():
     for _ in range(20):
         demand, capacity = rng.integers(1, 9, (6, 3)), rng.integers(20, 60, 3)
         found = fairlead.allocate(make(capacity, demand), "tasks")
-        truth = linprog(-np.ones(6), demand.T, capacity)
+        truth = scipy.optimize.linprog(-np.ones(6), demand.T, capacity)
         assert found.tasks.sum() == pytest.approx(-truth.fun, rel=1e-9)
         assert (found.left >= -1e-9).all()
 
@@ -389,13 +389,13 @@ def lexicographic(problem, rate):
             row[i] = -rate[i]
             row[n] = 1.0 if i in free else 0.0
             a, b = np.vstack([a, row]), [*b, -fixed.get(i, 0.0) * (1 - 1e-10)]
-        top = linprog([*np.zeros(n), -1.0], a, b, bounds=[*bounds, (0, None)])
+        top = scipy.optimize.linprog([*np.zeros(n), -1.0], a, b, bounds=[*bounds, (0, None)])
         level = -top.fun
         stuck = []
         for i in free:
             at_least = np.array([level * (1 - 1e-10) if k in free else fixed[k] * (1 - 1e-10) for k in range(n)]) / rate
             room = [(lo, hi) for lo, (_, hi) in zip(at_least, bounds, strict=True)]
-            more = linprog(-np.eye(n)[i], problem.demand.T, problem.capacity, bounds=room)
+            more = scipy.optimize.linprog(-np.eye(n)[i], problem.demand.T, problem.capacity, bounds=room)
             if -more.fun * rate[i] <= level + 1e-6:
                 stuck.append(i)
         assert stuck

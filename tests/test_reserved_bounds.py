@@ -5,9 +5,9 @@ import random
 
 import numpy as np
 import pytest
+import scipy  # whose parts are read when they are asked for
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog
 
 from fairlead.model.specs import ROOT, Node, Queue, Settings
 from fairlead.scheduler.facts import JobSubmitted, NodesReserved, TasksFinished, TasksPlaced
@@ -44,7 +44,9 @@ def possible(nodes, queues, lent=None):
     ]
     whole = [float(sum(k * size for k, size in zip(way, sizes, strict=True))) for _, way in ways] + [0.0]
     limits = [float(nodes.count(kind)) for kind in sorted(set(nodes))] + [0.0] * len(sizes) + [float(total)]
-    found = linprog([0.0] * len(ways) + [-1.0], [*most, *enough, whole], limits, bounds=[(0, None)] * len(ways) + [(0, 1)])
+    found = scipy.optimize.linprog(
+        [0.0] * len(ways) + [-1.0], [*most, *enough, whole], limits, bounds=[(0, None)] * len(ways) + [(0, 1)]
+    )
     return found.x[-1]
 
 

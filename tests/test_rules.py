@@ -7,22 +7,24 @@ from hypothesis import strategies as st
 from fairlead.model.specs import Job, Queue
 from fairlead.people.accounts import Person
 from fairlead.people.placing import leaf_of
-from fairlead.people.private_queues import hidden_leaves, used_as_seen, without
 from fairlead.people.rules import (
     Caller,
     Forbidden,
     Rules,
     acts_on,
     administers,
-    as_seen,
     check_acts,
     check_operates,
     check_submits,
+    hidden_leaves,
+    job_as_seen,
     operates,
     rules_of,
     seen_queue,
     sees_names,
     submits,
+    used_as_seen,
+    without,
 )
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import JobEdited, JobSubmitted, encode
@@ -111,14 +113,23 @@ def test_a_job_is_known_by_the_number_and_the_name_of_its_owner():
 
 
 def test_what_others_see_of_a_job():
-    told = {"argv": ["x"], "cwd": "/x", "name": "n", "group": "g", "user": "alice", "queue": "a", "status": "running"}
+    told = {
+        "argv": ["x"],
+        "cwd": "/x",
+        "name": "n",
+        "group": "g",
+        "user": "alice",
+        "queue": "a",
+        "status": "running",
+        "revoked": None,
+    }
     plain, private = rules(Queue("a")), rules(Queue("top", private=True), Queue("top/a"))
-    assert as_seen(plain, ALICE, job_of(ALICE, "a"), told) == told
-    assert as_seen(plain, BOB, job_of(ALICE, "a"), told) == {**told, "argv": [], "cwd": ""}
+    assert job_as_seen(plain, ALICE, job_of(ALICE, "a"), told) == told
+    assert job_as_seen(plain, BOB, job_of(ALICE, "a"), told) == {**told, "argv": [], "cwd": ""}
     told["queue"] = "top/a"
-    hidden = as_seen(private, BOB, job_of(ALICE, "top/a"), told)
+    hidden = job_as_seen(private, BOB, job_of(ALICE, "top/a"), told)
     assert hidden == {**told, "argv": [], "cwd": "", "name": "", "group": "", "user": ""}
-    assert as_seen(private, ROOT, job_of(ALICE, "top/a"), told) == told
+    assert job_as_seen(private, ROOT, job_of(ALICE, "top/a"), told) == told
 
 
 @pytest.mark.parametrize("where", ["secret", "secret/*"])
@@ -130,8 +141,8 @@ def test_a_leaf_in_a_private_queue_is_told_to_others_as_the_queue(where):
     assert seen_queue(there, ALICE._replace(queues=("open",)), "secret/alice") == "secret"
     assert seen_queue(there, BOB, "open/alice") == "open/alice"
     assert seen_queue(rules(Queue("*", private=True)), BOB, "alice") == ""
-    told = {"argv": ["x"], "cwd": "/x", "name": "n", "group": "g", "user": "alice", "queue": "secret/alice"}
-    assert as_seen(there, BOB, job_of(ALICE, "secret/alice"), told)["queue"] == "secret"
+    told = {"argv": ["x"], "cwd": "/x", "name": "n", "group": "g", "user": "alice", "queue": "secret/alice", "revoked": None}
+    assert job_as_seen(there, BOB, job_of(ALICE, "secret/alice"), told)["queue"] == "secret"
     with pytest.raises(Forbidden, match=r"job 1 is another person's: .* admins of queue 'secret' may do that, not bob"):
         check_acts(there, BOB, 1, job_of(ALICE, "secret/alice"))
     facts = [

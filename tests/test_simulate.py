@@ -285,7 +285,7 @@ def test_many_steps_make_the_same_facts_where_queues_appear_jobs_depend_on_other
     queues = []
     if policy == "guarantees":  # scaled, the more queues there are
         policy, queues = "drf", [Queue("*", guarantee={"cpu": 3000}, guarantee_timeout=1.0)]
-    for seed in range(6):
+    for seed in range(cases(4)):
         rng, jobs, at = np.random.default_rng(seed), Jobs(), 0.0
         for k in range(60):
             at += int(rng.integers(3)) // 2
@@ -895,11 +895,9 @@ def test_a_sweep_is_drawn(call, tmp_path, monkeypatch, grid, lines, mark):
 
 
 def test_a_killed_sweep_goes_on(tmp_path):
-    command = [FAIRLEAD, "sweep", str(ROOT / "examples" / "trace.csv"), "--nodes", "4", "--node", "cpu=9,memory=18GiB"]
-    command += ["--seed", ",".join(map(str, range(40))), "--scale", "2.5", "--out", "o", "--workers", "1"]
-    process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    command = ["sweep", str(ROOT / "examples" / "trace.csv"), "--nodes", "4", "--node", "cpu=9,memory=18GiB"]
+    command += ["--seed", ",".join(map(str, range(20))), "--scale", "2.5", "--out", "o", "--workers", "1"]
+    process = forked.Fairlead(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 60
     while len(list((tmp_path / "o").glob("*.json"))) < 3:
         assert time.monotonic() < deadline
@@ -908,18 +906,18 @@ def test_a_killed_sweep_goes_on(tmp_path):
     process.wait()
     before = {f.name: f.stat().st_mtime_ns for f in (tmp_path / "o").glob("*.json")}
     wide = {**os.environ, "COLUMNS": "200"}
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False, env=wide)
+    result = forked.run(command, cwd=tmp_path, timeout=100, env=wide)
     assert result.returncode == 0, result.stderr
-    assert re.fullmatch(r"drf +40 .*", result.stdout.splitlines()[-1])
+    assert re.fullmatch(r"drf +20 .*", result.stdout.splitlines()[-1])
     after = {f.name: f.stat().st_mtime_ns for f in (tmp_path / "o").glob("*.json")}
-    assert len(after) == 40
+    assert len(after) == 20
     assert before.items() <= after.items()
 
 
 def test_no_worker_outlives_a_sweep_that_is_killed_alone(tmp_path):
-    command = [FAIRLEAD, "sweep", str(ROOT / "examples" / "trace.csv"), "--nodes", "4", "--node", "cpu=9,memory=18GiB"]
+    command = ["sweep", str(ROOT / "examples" / "trace.csv"), "--nodes", "4", "--node", "cpu=9,memory=18GiB"]
     command += ["--seed", ",".join(map(str, range(900))), "--scale", "8.5", "--out", "o", "--workers", "2"]
-    process = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.DEVNULL)
+    process = forked.Fairlead(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while not list((tmp_path / "o").glob("*.json")):
         assert time.monotonic() < deadline
@@ -1012,11 +1010,11 @@ def test_the_facebook_months(machines, least):
 def test_guarantees_in_traces():
     """Where queues miss their guarantees for hours, they do so for less than half as long with preemption; little is lost.
 
-    Two eighths of the guide's table. In FB-2010, and in a tenth of openb, next to nothing is preempted.
+    An eighth of the guide's table. In FB-2010, and in a tenth of openb, next to nothing is preempted.
     """
     import guarantees_in_traces as example
 
-    found = example.run(example.openb(DATA, 1.0)[:4:3], looks=400)
+    found = example.run(example.openb(DATA, 1.0)[:1], looks=400)
     for off, on in zip(found[::2], found[1::2], strict=True):
         assert (off["revokes"], off["revoked"], off["lost"]) == (False, 0, 0.0)
         assert (on["revokes"], on["tasks"]) == (True, off["tasks"])

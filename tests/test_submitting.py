@@ -80,6 +80,9 @@ kinds = st.fixed_dictionaries(
         "name": st.sampled_from(["", "n"]),
         "after": st.sampled_from([[], [], [], [{"job": 1}]]),
         "strict": st.sampled_from([False, False, True]),
+        "ray": st.sampled_from([False, False, True]),
+        "hold": st.booleans(),
+        "retries": st.sampled_from([0, 0, 2**70]),
     }
 )
 changes = st.one_of(
@@ -109,7 +112,7 @@ def test_a_remembered_check_is_what_another_check_would_find(events):
     def checked(submitter, request):
         try:
             tasks, work = request.work()
-            one = _Submission(caller, [JobSubmission(request, tasks, request.gang, work, {})], "", "")
+            one = _Submission(caller, [JobSubmission(request, tasks, request.gang or request.ray, work, {})], "", "")
             submitter._check_some(state, one, 1)
             return one.checked
         except (admission.Refused, Forbidden) as refused:

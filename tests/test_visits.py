@@ -20,12 +20,11 @@ from conftest import FAIRLEAD, Live
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.people.accounts import Person
 from fairlead.people.rules import Caller
-from fairlead.people.visits import CODE_SECONDS, IDLE_SECONDS, MOST_CODES, MOST_VISITS, Visits
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused
 from fairlead.service.connections.acceptor import peer_of
 from fairlead.service.connections.slots import ConnectionSlots
-from fairlead.service.page.door import Door, open_loopback
+from fairlead.service.page.door import CODE_SECONDS, IDLE_SECONDS, MOST_CODES, MOST_VISITS, Door, Visits, open_loopback
 from fairlead.service.page.entrance import MOST_FORMS
 from fairlead.sockets import account_of_caller, uid_of_caller
 from random_cases import cases

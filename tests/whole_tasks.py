@@ -7,7 +7,7 @@ over time users have a mixture of these. A linear program finds the best one.
 from fractions import Fraction
 
 import numpy as np
-from scipy.optimize import linprog
+import scipy  # whose parts are read when they are asked for
 
 
 def dominant(capacity, demands):
@@ -55,4 +55,4 @@ def attainable(capacity, demands):
     levels = np.array(sorted(reached(capacity, demands))) * sizes
     count = len(levels)
     worst = np.hstack([-levels.T, np.ones((len(demands), 1))])
-    return -linprog(np.eye(count + 1)[count] * -1, worst, np.zeros(len(demands)), [[1] * count + [0]], [1]).fun
+    return -scipy.optimize.linprog(np.eye(count + 1)[count] * -1, worst, np.zeros(len(demands)), [[1] * count + [0]], [1]).fun

@@ -39,12 +39,11 @@ class JobColumns(NamedTuple):
     special: bool
 
 
-def columns_of(jobs: Sequence[Job]) -> JobColumns:
-    """Compute the columns of jobs."""
+def columns_of(jobs: Sequence[Job], known: Sequence[bytes] = ()) -> JobColumns:
+    """Compute the columns of jobs; `known` has what :func:`kind_of` returns of each, if that is known."""
     kinds, places, names = dict[bytes, Job](), dict[bytes, int](), dict[tuple[int, str], int]()
     which, families = [], []
-    for job in jobs:
-        kind = kind_of(job)
+    for job, kind in zip(jobs, known or map(kind_of, jobs), strict=True):
         place = places.get(kind)
         if place is None:
             place, kinds[kind] = places.setdefault(kind, len(places)), job

@@ -3,9 +3,12 @@
 The bounds of a queue apply to what a person has in it and below. The bounds of ``@default`` apply to what they have in total.
 All of them apply at once, except the output limit of a task, where the nearest decides. Root and the owner of a personal
 scheduler have no bounds except output limits that are configured.
+
+Requests have a rate per second with a burst. A refusal states when to retry.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import asdict, replace
@@ -18,6 +21,9 @@ DEFAULT = Bounds(
     requests=500.0, streams=200, programs=100, jobs=50_000, tasks=2_000_000, environment=256 * 2**20, output_limit=10 * 2**30
 )
 """The bounds that apply unless the configuration sets others. Busy users normally stay below them."""
+BURST_SECONDS = 4.0
+"""The burst is this many seconds' worth of requests."""
+MOST_REMEMBERED = 10_000
 
 
 class Load(NamedTuple):
@@ -82,3 +88,28 @@ def _check(bounds: Bounds, has: Load, new: Iterable[Load], where: str) -> None:
     ):
         if most is not None and count > most:
             raise Refused(f"that would be {count:,} {what}{where}, and one person has {most:,} at most: wait until some end")
+
+
+class Rates:
+    """Counts requests by caller. For one thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._full_at: dict[Hashable, float] = {}  # when a caller could use the whole burst again
+
+    def wait(self, who: Hashable, a_second: float | None, count: int = 1) -> float:
+        """Count a request with weight `count`; return 0 if it is allowed now, otherwise the seconds to wait.
+
+        Without a limit `a_second`, all are allowed. A request heavier than the whole burst is allowed after a pause.
+        """
+        if a_second is None:
+            return 0.0
+        now, takes = self._clock(), count / a_second
+        full_at = max(self._full_at.get(who, now), now)
+        wait = full_at - now - max(0.0, BURST_SECONDS - takes)
+        if wait > 0:
+            return wait
+        if len(self._full_at) >= MOST_REMEMBERED:
+            self._full_at = {each: at for each, at in self._full_at.items() if at > now}
+        self._full_at[who] = full_at + takes
+        return 0.0

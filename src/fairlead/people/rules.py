@@ -8,12 +8,16 @@
 The nearest `submit` list, of the queue or of one above it, decides who may submit; without one, nobody may. A leaf that exists
 only through a ``*`` is personal: it takes the settings of the ``*``, and only the person of its name may use it. A `submit` list
 that applies must name them too.
+
+Leaves in private queues bear people's names: other people see the queue above instead, in whole answers too.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from fairlead.model.api_types import UsedBy
 from fairlead.model.specs import (
     ROOT,
     USERS,
@@ -27,10 +31,13 @@ from fairlead.model.specs import (
     settings_for,
     written,
 )
+from fairlead.model.used import together
 from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.state import State
+
+_NAME = re.compile(r"[\w.@+/-]*\w")
 
 
 class Forbidden(Refused):
@@ -205,16 +212,6 @@ def check_operates(rules: Rules, caller: Caller) -> None:
         raise Forbidden(f"{caller.person.name} does not operate this scheduler: only root{others} may do that")
 
 
-def as_seen(rules: Rules, caller: Caller, job: Job, told: dict[str, Any]) -> dict[str, Any]:
-    """Return a job's description without what the caller may not see."""
-    if acts_on(rules, caller, job):
-        return told
-    hidden: dict[str, Any] = {"argv": [], "cwd": ""}
-    if not sees_names(rules, caller, job):
-        hidden |= {"name": "", "group": "", "user": "", "queue": written(seen_queue(rules, caller, job.queue))}
-    return {**told, **hidden}
-
-
 def _named(person: Person, names: Iterable[str]) -> bool:
     return any(name in (USERS, person.name) or (name.startswith("@") and name[1:] in person.groups) for name in names)
 
@@ -255,3 +252,47 @@ def _token_for(caller: Caller) -> str:
 def _some(names: Iterable[str]) -> str:
     names = [written(name) if name == ROOT else name for name in names]
     return ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+
+
+def hidden_leaves(rules: Rules, caller: Caller, names: Iterable[str]) -> dict[str, str]:
+    """Return the queues whose names the caller may not see, each with the name to show instead."""
+    if not any(said.private for said in rules.queues.values()):
+        return {}
+    seen = {name: seen_queue(rules, caller, name) for name in names}
+    return {name: written(other) for name, other in seen.items() if other != holds_jobs_of(name)}
+
+
+def without(told: Any, hidden: Mapping[str, str]) -> Any:
+    """Remove the rows of hidden leaves from an answer, and replace their names in texts."""
+    if not hidden:
+        return told
+    if isinstance(told, dict):
+        return {key: without(value, hidden) for key, value in told.items() if key not in hidden}
+    if isinstance(told, list):
+        rows = [each for each in told if not (isinstance(each, dict) and {each.get("name"), each.get("queue")} & {*hidden})]
+        return [without(each, hidden) for each in rows]
+    if isinstance(told, str):
+        return _NAME.sub(lambda found: hidden.get(found[0], found[0]), told)
+    return told
+
+
+def job_as_seen(rules: Rules, caller: Caller, job: Job, told: Any) -> Any:
+    """Return a job's description as the caller may see it, including the queue that its tasks were preempted for."""
+    found = told
+    if not acts_on(rules, caller, job):
+        found = {**told, "argv": [], "cwd": ""}
+        if not sees_names(rules, caller, job):
+            found |= {"name": "", "group": "", "user": "", "queue": written(seen_queue(rules, caller, job.queue))}
+    if found["revoked"] is not None:
+        found = {**found, "revoked": without(found["revoked"], hidden_leaves(rules, caller, [found["revoked"]["queue"]]))}
+    return found
+
+
+def used_as_seen(rules: Rules, caller: Caller, rows: Iterable[UsedBy]) -> list[UsedBy]:
+    """Return usage by user and queue, with hidden leaves merged into the queue shown instead."""
+    found: dict[tuple[str, str, str | None, int | None], UsedBy] = {}
+    for row in rows:
+        name = written(seen_queue(rules, caller, row["queue"]))
+        key = (name, row["user"], row["day"], row["job"])
+        found[key] = together(found[key], row) if key in found else {**row, "queue": name}
+    return list(found.values())

@@ -12,6 +12,7 @@ group only while it has tasks that may start. A framework that wants offers is a
 no job and has no demand.
 """
 
+import ctypes
 import resource
 from contextlib import suppress
 from functools import cache
@@ -138,6 +139,11 @@ class Table:
                 return reserved[:length]
         return longer(array, used, length)
 
+    def ahead(self, count: int) -> list[NDArray[Any]]:
+        """Return the memory of the next rows, as far as there is some: see :func:`find_memory`."""
+        arrays = {name: getattr(self, name) for name in ("rows", *self.WIDE)}
+        return [self._reserved.get(name, array)[self.n : self.n + count] for name, array in arrays.items()]
+
     def keep(self, rows: I64) -> None:
         """Keep only these rows, in this order."""
         self.set_rows(self.rows.take(rows))
@@ -170,6 +176,21 @@ class Table:
         getattr(self, name)[rows, width:] = 0
 
 
+_POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE of Linux 5.14; an older one refuses it, and finds what is written later
+
+
+def find_memory(arrays: list[NDArray[Any]]) -> None:
+    """Have the system find memory for arrays. Their content stays, so another thread may write them meanwhile.
+
+    Memory that was never written takes a virtual machine milliseconds per MiB: the scheduler's thread shall not wait for it.
+    """
+    for array in arrays:
+        begin = array.ctypes.data
+        page = begin % resource.getpagesize()
+        _system.madvise(ctypes.c_void_p(begin - page), ctypes.c_size_t(array.nbytes + page), _POPULATE_WRITE)
+
+
+_system: Final = ctypes.CDLL(None)
 _LIMITS: Final = (resource.RLIMIT_AS, resource.RLIMIT_DATA)
 
 

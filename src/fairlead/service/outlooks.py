@@ -42,7 +42,7 @@ Find = Callable[[State, float, Calibration, float], Outlook]
 
 
 class Outlooks:
-    """Predictions for one scheduler's jobs. Called from the event loop, except `happened`, which the scheduler's thread calls.
+    """Predictions for one scheduler's jobs. Called from the event loop, except `recorded`, which the scheduler's thread calls.
 
     path : the file that keeps predictions across restarts. It is written now and then; losing it does little harm.
     """
@@ -84,7 +84,7 @@ class Outlooks:
             except OSError as error:  # intervals become right again without it
                 log.warning("%s: cannot be written: %s", self._path, error.strerror)
 
-    def happened(self, facts: Sequence[Fact]) -> None:
+    def recorded(self, state: State, facts: Sequence[Fact]) -> None:
         for fact in facts:
             match fact:
                 case JobSubmitted(id=job, more=more):

@@ -36,7 +36,7 @@ from fairlead.journal.repair import check_outputs, highest_output
 from fairlead.journal.sql import SqlStore
 from fairlead.journal.store import TakenOver
 from fairlead.model.documents import Configuration
-from fairlead.people.audit_records import AuditRecords
+from fairlead.people.audit_log import AuditRecords
 from fairlead.people.authenticator import Authenticator
 from fairlead.people.rules import rules_of
 from fairlead.people.tokens import Tokens
@@ -49,8 +49,7 @@ from fairlead.service.api.app import Parts, TooLargeInJson, make_api
 from fairlead.service.api.calls import close_silent_sessions, report_due_leases
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
-from fairlead.service.connections.host_names import accepted_names
-from fairlead.service.connections.listening import Listener, Where, listening, listening_for_frameworks, make_room
+from fairlead.service.connections.listening import Listener, Where, accepted_names, listening, listening_for_frameworks, make_room
 from fairlead.service.connections.slots import ConnectionSlots
 from fairlead.service.connections.web_server import WebServer
 from fairlead.service.exports import Exports
@@ -80,6 +79,8 @@ UNWRITTEN_SECONDS = 10.0
 """How long `down --now` waits for a journal that cannot be written."""
 GARBAGE_SECONDS, WHOLE_EVERY = 60.0, 60
 """Between two collections of cyclic garbage, and which of them looks through all that is known."""
+YOUNG_OBJECTS = 50_000
+"""New objects after which Python looks through them for garbage, for 3 ms: more than the requests in progress have."""
 
 EngineMaker = Callable[[Callable[[], None]], LiveEngine]
 
@@ -168,7 +169,8 @@ def serve(
             closing.callback(archive.close)
         unfinished = UnfinishedJobs(Exports(home / "exports"))
         mesos = _mesos_server(where, for_frameworks, personal, clock) if for_frameworks is not None else None
-        loop = Loop(make, _announcing(wakeups, sessions, unfinished, authenticator, outlooks, mesos, archive, engines), reserve)
+        recorders = [part.recorded for part in (sessions, outlooks, archive, mesos) if part is not None]
+        loop = Loop(make, _announcing(wakeups, unfinished, authenticator, recorders, engines), reserve)
         loop.start()
         loop.ready.result()
         engine = engines[0]
@@ -246,7 +248,7 @@ def serve(
 
 async def _collect_garbage() -> None:
     """Collect cyclic garbage among what is new, and now and then among all that is known, which holds up answers."""
-    gc.set_threshold(*gc.get_threshold()[:2], 10**9)
+    gc.set_threshold(YOUNG_OBJECTS, 10**9, 10**9)
     for turn in itertools.count():
         if turn % WHOLE_EVERY == 0:
             gc.unfreeze()
@@ -330,27 +332,20 @@ def _mesos_server(where: Where, listener: Listener, personal: bool, clock: Clock
 
 def _announcing(
     wakeups: Wakeups,
-    sessions: Sessions,
     unfinished: UnfinishedJobs,
     authenticator: Authenticator,
-    outlooks: Outlooks,
-    mesos: "MesosServer | None",
-    archive: OutputArchive | None,
+    recorders: Sequence[Callable[[State, Sequence[Fact]], None]],
     engines: Sequence[LiveEngine],
 ) -> Callable[[State, Sequence[Fact]], None]:
-    """Return the callback for recorded facts: it updates all parts that depend on them, and wakes waiting requests."""
+    """Return the callback for recorded facts: it calls all `recorders`, and wakes waiting requests."""
 
     def announce(state: State, facts: Sequence[Fact]) -> None:
         if any(isinstance(fact, Configured) for fact in facts):
             authenticator.rules = rules_of(state, authenticator.personal)
         if isinstance(engines[0], JoinedEngine):
             engines[0].recorded(facts)
-        sessions.recorded(state, facts)
-        outlooks.happened(facts)
-        if archive is not None:
-            archive.recorded(state, facts)
-        if mesos is not None:
-            mesos.recorded(state, facts)
+        for recorded in recorders:
+            recorded(state, facts)
         wakeups.wake([("job", job) for job in unfinished.recorded(state, facts)] + ["facts"])
 
     return announce

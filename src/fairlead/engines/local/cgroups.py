@@ -11,12 +11,20 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fairlead.engines.local.proc import unless_missing, with_spare
 
 PERIOD = 100_000  # microseconds
 ROUNDS = 100
 MOST_IDLE = 64
+MOST_CHARGED = 2**20
+"""Bytes still charged to an empty group that is used again: figures are as coarse, since the kernel charges each CPU ahead.
+
+More is what the files of a task have in the page cache.
+"""
+WHOLE = 2**10
+"""Bytes: a shorter piece is the last of a file, since the kernel fills nearly a page with each of the others."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +45,28 @@ class Hierarchy:
     counts: bool = False
 
 
+class Made(NamedTuple):
+    """The folders of a group, one per hierarchy, and whose tasks they serve, by uid.
+
+    quota : the CPU limit that is set; -1 for none
+    """
+
+    folders: list[tuple[Hierarchy, str]]
+    owner: int = -1
+    quota: int = -1
+
+
 class Group:
-    """The cgroup of one task: a folder per hierarchy.
+    """The cgroup of one task.
 
     joining : processes that may still join it: forked for it, and their program not executed yet. Until then it stays.
     """
 
-    def __init__(self, folders: list[tuple[Hierarchy, str]], idle: "Idle | None" = None, quota: int = -1) -> None:
-        self._folders, self._idle, self._quota = folders, idle, quota
+    def __init__(self, made: Made, idle: "Idle | None" = None) -> None:
+        folders, self._owner, self._quota = made
+        self._folders, self._idle = folders, idle
         self._ran_out = False  # of memory; also if it used more than the limit when the limit was set
+        self._limited = False
         self._used = 0, 0
         self.joining = 0
         self.born_in = folders[0][1] if [h.version for h, _ in folders] == [2] else ""  # where a process can be born
@@ -61,6 +82,7 @@ class Group:
                         _write(f"{folder}/memory.swap.max", "0")
                         _write(f"{folder}/memory.oom.group", "1")
                 else:
+                    self._limited = True
                     both = ("memory.memsw.limit_in_bytes",) * h.swap
                     for name in (*both, "memory.limit_in_bytes", *both):  # before, if there is no limit yet or a lower one
                         with unless_missing() if name in both else contextlib.nullcontext():
@@ -157,10 +179,12 @@ class Group:
             self._used, _ = self.used(), self.ran_out_of_memory()
         except OSError:  # no descriptor
             return False
+        if self._idle is not None and self._begin_again():
+            self._idle.keep(Made(self._folders, self._owner, self._quota))
+            self._folders = []
         for place in list(self._folders):
             try:
-                if self._idle is None or not self._idle.keep(*place, self._quota):
-                    os.rmdir(place[1])
+                os.rmdir(place[1])
             except FileNotFoundError:
                 pass
             except OSError:  # not empty
@@ -168,35 +192,47 @@ class Group:
             self._folders.remove(place)
         return not self._folders
 
+    def _begin_again(self) -> bool:
+        """Reset what it counts, and its memory limit, since a process that is being spawned has none.
+
+        Return False if it cannot be used again: it is not empty, memory is still charged to it, or that cannot be known.
+        """
+        try:
+            if self._ran_out or any(h.version == 2 or _read(f"{folder}/tasks") for h, folder in self._folders):
+                return False
+            for h, folder in self._folders:
+                if h.counts:
+                    _write(f"{folder}/cpuacct.usage", "0")
+                if h.memory:
+                    for name in ("memory.memsw.limit_in_bytes",) * h.swap + ("memory.limit_in_bytes",) if self._limited else ():
+                        _write(f"{folder}/{name}", "-1")
+                    if _reset(f"{folder}/memory.max_usage_in_bytes") > MOST_CHARGED:
+                        return False
+        except OSError:  # no descriptor, or somebody removed it
+            return False
+        return bool(self._folders)
+
 
 class Idle:
-    """Empty groups that limit CPU alone, for the next tasks: making and removing one costs as much as starting a process.
-
-    Those that limit memory are not reused, because what their files have in the page cache stays charged to them.
-    """
+    """Empty groups for the next tasks of their owners: making and removing one costs as much as starting a process."""
 
     def __init__(self) -> None:
-        self._there: list[tuple[Hierarchy, str, int]] = []
+        self._there: list[Made] = []
 
-    def keep(self, hierarchy: Hierarchy, folder: str, quota: int) -> bool:
-        """Keep a group; return False if it is to be removed. Raises FileNotFoundError, or BlockingIOError if it is not empty."""
-        if hierarchy.version == 2 or hierarchy.memory or len(self._there) >= MOST_IDLE:
-            return False
-        if _read(f"{folder}/tasks"):
-            raise BlockingIOError
-        self._there.append((hierarchy, folder, quota))
-        return True
+    def keep(self, made: Made) -> None:
+        """Keep a group; remove the one kept longest if there are too many."""
+        self._there.append(made)
+        if len(self._there) > MOST_IDLE:
+            _remove(self._there.pop(0))
 
-    def take(self, hierarchy: Hierarchy) -> tuple[str, int] | None:
-        """Return the folder of a group, and its quota; None if there is none."""
-        while self._there and self._there[-1][0] is hierarchy:
-            _, folder, quota = self._there[-1]
-            if hierarchy.counts:
-                with unless_missing():  # somebody removed it
-                    _write(f"{folder}/cpuacct.usage", "0")
-            self._there.pop()
-            if os.access(folder, os.F_OK):
-                return folder, quota
+    def take(self, owner: int) -> Made | None:
+        """Return the group of this owner that was kept last; None if there is none."""
+        for made in [each for each in reversed(self._there) if each.owner == owner]:
+            self._there.remove(made)
+            with contextlib.suppress(FileNotFoundError):  # somebody removed it
+                if all(os.stat(folder).st_nlink == 2 for _, folder in made.folders):  # its task made no groups in it
+                    return made
+            _remove(made)
         return None
 
 
@@ -210,32 +246,30 @@ class Cgroups:
         self.limits_memory = any(h.memory for h in hierarchies)
         self.limits_cpu = any(h.cpu for h in hierarchies)
 
-    def create(self, name: str) -> Group:
-        """Make a group without limits.
+    def create(self, name: str, owner: int = -1) -> Group:
+        """Return a group without a memory limit: one that this owner's last task had, or a new one.
 
         Its folder has a number, too: the one of a start that failed may still be there, to be killed, when it is tried again.
         """
-        folders, quota = [], -1
+        if (made := self._idle.take(owner)) is not None:
+            return Group(made, self._idle)
+        folders = []
         self._made += 1
         for h in self._hierarchies:
             folder = f"{h.base}/{name}-{self._made}"
-            if (idle := self._idle.take(h)) is not None:
-                folder, quota = idle
-                folders.append((h, folder))
-                continue
             try:
                 _make(folder)
             except FileNotFoundError:  # somebody removed our folder
                 _make_base(h.base, h.version)
                 _make(folder)
             folders.append((h, folder))
-        return Group(folders, self._idle, quota)
+        return Group(Made(folders, owner), self._idle)
 
     def leftovers(self) -> list[Group]:
         """Return the groups that the last supervisor left."""
         bases = [h.base for h in self._hierarchies if h.base.is_dir()]
         names = {name for base in bases for name in with_spare(os.listdir, base) if (base / name).is_dir()}
-        return [Group([(h, f"{h.base}/{n}") for h in self._hierarchies if (h.base / n).is_dir()]) for n in sorted(names)]
+        return [Group(Made([(h, f"{h.base}/{n}") for h in self._hierarchies if (h.base / n).is_dir()])) for n in sorted(names)]
 
     def remove_when_empty(self, group: Group) -> None:
         """Remove a group now or in a later `sweep`: it may be busy for a moment after its last process ended."""
@@ -328,6 +362,12 @@ def _ways_back(own: Path, base: Path) -> tuple[int, ...]:
     return ()
 
 
+def _remove(made: Made) -> None:
+    for _, folder in made.folders:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+
+
 def _make(folder: str) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder)
@@ -375,6 +415,8 @@ def _read_at_once(path: str) -> bytes:
     try:
         while piece := os.read(fd, 1 << 16):  # a larger buffer is mapped for each read
             found += piece
+            if len(piece) < WHOLE:
+                break
     finally:
         os.close(fd)
     return found
@@ -384,6 +426,16 @@ def _read_or_empty(path: str) -> str:
     with unless_missing():
         return _read(path)
     return ""
+
+
+def _reset(path: str) -> int:
+    """Set a counter to 0, and return what it is at once."""
+    fd = with_spare(os.open, path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.write(fd, b"0")
+        return int(os.pread(fd, WHOLE, 0))
+    finally:
+        os.close(fd)
 
 
 def _write(path: Path | str, text: str) -> None:

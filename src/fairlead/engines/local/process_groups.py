@@ -142,7 +142,7 @@ class ProcessGroups:
             if given.input:
                 given.input.begin(files[0])
             if self.cgroups:
-                group.cgroup = self.cgroups.create(name)
+                group.cgroup = self.cgroups.create(name, given.person.uid if given.person is not None else os.geteuid())
             unless_set = threads(given.limits.cpu)
             setup = ChildSetup(given.person, given.export, unless_set, given.cores, given.input, group.cgroup, record)
             if not more and (run := prepared(program, files, setup)) is not None:

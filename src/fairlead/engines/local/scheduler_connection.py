@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LONGEST_LINE = 64 * 2**20
 LONGEST_GREETING = 4096
+MOST_AT_ONCE = 2**16
+"""Bytes: a larger buffer is mapped for each receipt."""
 PAUSE = 0.01
 """Seconds until the next accept when no descriptor is free."""
 MOST_UNIDENTIFIED = 16
@@ -189,7 +191,7 @@ class SchedulerConnection:
         if self._connection is None:  # closed since select
             return
         try:
-            data = self._connection.recv(1 << 20)
+            data = self._connection.recv(MOST_AT_ONCE)
         except BlockingIOError:
             self.flush()
             return

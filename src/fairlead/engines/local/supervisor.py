@@ -175,7 +175,9 @@ class Supervisor:
     def _until_check(self) -> float:
         if self.tasks.any_ending() or not self.groups.are_swept():
             return CHECK_EVERY_WHILE_ENDING
-        return CHECK_EVERY if self.tasks.running or self.postponed or self.workers.are_idle() else LINGER / 2
+        if self.tasks.running or self.postponed or self.workers.are_idle():
+            return max(0.0, self.checked_at + CHECK_EVERY - time.monotonic())
+        return LINGER / 2
 
     def _reap(self) -> None:
         for group in self.groups.reap(self.spool.note_exit):

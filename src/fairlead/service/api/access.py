@@ -13,15 +13,14 @@ from fastapi import Depends, HTTPException, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fairlead.people.audit_records import AuditRecords
+from fairlead.people.audit_log import AuditRecords
 from fairlead.people.authenticator import Authenticator, Stranger
-from fairlead.people.bounds import DEFAULT, default_bounds
-from fairlead.people.rates import Rates
+from fairlead.people.bounds import DEFAULT, Rates, default_bounds
 from fairlead.people.rules import Caller, Forbidden, check_operates
 from fairlead.service.api.answers import refusal, retry_after
 from fairlead.service.api.large_bodies import LargeBody
 from fairlead.service.api.state_client import OnePerPerson, as_now
-from fairlead.service.connections import host_names
+from fairlead.service.connections.listening import is_accepted, name_in
 
 
 class Who(Enum):
@@ -94,8 +93,8 @@ class Entrance:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        host = host_names.name_in(headers.get(b"host", b"").decode("latin-1"))
-        if not host_names.is_accepted(host, self._hosts):
+        host = name_in(headers.get(b"host", b"").decode("latin-1"))
+        if not is_accepted(host, self._hosts):
             some = ", ".join(sorted(self._hosts)[:5])
             answer = refusal(421, f"{host or 'no host'!r} is not a name of this scheduler: it answers for {some}")
             await answer(scope, receive, send)
@@ -117,9 +116,8 @@ class Entrance:
     def _wait(self, caller: Caller | Stranger, count: int) -> float:
         """Return the seconds until a caller may make a request of cost `count`; 0 for now."""
         if isinstance(caller, Stranger):
-            return self._rates.wait(caller.by, DEFAULT.requests or 1.0, count)
-        a_second = default_bounds(self._authenticator.rules, caller).requests
-        return self._rates.wait(caller.person.uid, a_second, count) if a_second is not None else 0.0
+            return self._rates.wait(caller.by, DEFAULT.requests, count)
+        return self._rates.wait(caller.person.uid, default_bounds(self._authenticator.rules, caller).requests, count)
 
 
 _large_bodies = OnePerPerson("a large request of yours is being read already")

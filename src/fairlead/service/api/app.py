@@ -6,6 +6,8 @@ Errors are one JSON object, `{"error": "..."}`:
 - 409 conflict with an earlier request, 410 facts no longer archive, 421 wrong host
 - 413 body too large, 422 invalid body
 - 429 and 503 too much load, or not ready
+
+Its documentation is OpenAPI for programs, and a self-contained page for people.
 """
 
 import asyncio
@@ -13,10 +15,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -25,20 +27,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 import fairlead
 from fairlead.engines.contract import LiveEngine, Unreachable
 from fairlead.engines.step import Stalled
+from fairlead.html_page import framed, render
 from fairlead.journal import Forgotten, Journal
 from fairlead.model.documents import Configuration
 from fairlead.model.faults import shortened
-from fairlead.people.audit_records import AuditRecords
+from fairlead.people.audit_log import AuditRecords
 from fairlead.people.rules import Forbidden
 from fairlead.scheduler.admission import Conflict, Refused, Unknown
-from fairlead.service.api.access import HeldRoute, note_refusal
+from fairlead.service.api.access import ROUTES, HeldRoute, note_refusal
 from fairlead.service.api.answers import Json, errors, refusal, retry_after
 from fairlead.service.api.calls import add_calls, add_files, add_relays
 from fairlead.service.api.cluster import add_cluster, add_facts, add_health, add_operating, add_reports
-from fairlead.service.api.document import add_documents
-from fairlead.service.api.jobs import add_changing, add_listing, add_looking, add_submitting, add_why
+from fairlead.service.api.jobs import add_changing, add_listing, add_looking, add_outlooks, add_submitting, add_why
 from fairlead.service.api.large_bodies import in_one_line
-from fairlead.service.api.outlooks import add_outlooks
 from fairlead.service.api.people import add_log, add_page, add_tokens
 from fairlead.service.api.requests import LARGEST_BODY
 from fairlead.service.api.state_client import StateClient
@@ -55,6 +56,7 @@ from fairlead.service.sessions import Sessions
 from fairlead.service.unfinished_jobs import UnfinishedJobs
 
 log = logging.getLogger("fairlead")
+_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
 
 class Parts(NamedTuple):
@@ -249,3 +251,48 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def _(request: Request, error: RequestValidationError) -> JSONResponse:
         return refusal(422, in_one_line(error.errors()))
+
+
+def add_documents(api: APIRouter, app: FastAPI) -> None:
+    @api.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> Response:
+        return Json(app.openapi())
+
+    @api.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(_page(app.openapi()), headers=_HEADERS)
+
+
+def _page(document: dict[str, Any]) -> str:
+    routes = []
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            given = operation.get("parameters", [])
+            rows = [(each["name"], each["in"], each.get("description", ""), _kind(each["schema"])) for each in given]
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+            tables = [rows, _fields(document, body) if body is not None else []]
+            who, told = ROUTES[method.upper(), path].who.value, operation.get("description", "")
+            routes.append({"method": method.upper(), "path": path, "told": told, "who": who, "tables": tables})
+    return framed("The API of fairlead", [render("api.html", about=document["info"]["description"], routes=routes)])
+
+
+def _fields(document: dict[str, Any], schema: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Return the fields of a body: name, place, description, type."""
+    found = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    needed = found.get("required", [])
+    return [
+        (name, "body" if name in needed else "body, optional", each.get("description", ""), _kind(each))
+        for name, each in found.get("properties", {}).items()
+    ]
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"].rpartition("/")[2])
+    if "anyOf" in schema:
+        return " or ".join(_kind(each) for each in schema["anyOf"])
+    if "enum" in schema:
+        return " or ".join(str(each) for each in schema["enum"])
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema.get('items', {}))}"
+    return str(schema.get("type", "any"))

@@ -21,9 +21,8 @@ from fairlead.engines.remote.joined import JoinedEngine
 from fairlead.model import api_types
 from fairlead.model.documents import Configuration, DocumentError
 from fairlead.model.specs import Job
-from fairlead.people.audit_records import AuditRecords
-from fairlead.people.private_queues import used_as_seen
-from fairlead.people.rules import Caller, acts_on, sees_framework, sees_names
+from fairlead.people.audit_log import AuditRecords
+from fairlead.people.rules import Caller, acts_on, sees_framework, sees_names, used_as_seen
 from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Fact

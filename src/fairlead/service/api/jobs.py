@@ -1,4 +1,4 @@
-"""Routes for jobs: submit, list, wait, cancel, hold, and read output."""
+"""Routes for jobs: submit, list, wait, cancel, hold, predict their start, and read output."""
 
 import asyncio
 import time
@@ -6,8 +6,9 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from math import inf
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.exceptions import RequestValidationError
@@ -16,24 +17,30 @@ from pydantic import ValidationError
 
 from fairlead.engines.contract import LiveEngine
 from fairlead.model import api_types
-from fairlead.model.specs import Job, path_to_root
-from fairlead.people.private_queues import job_as_seen
-from fairlead.people.rules import Caller, acts_on, administers, check_acts, seen_queue, sees_names
+from fairlead.model.api_types import WhenInfo
+from fairlead.model.specs import Job, Work, path_to_root
+from fairlead.people.placing import leaf_of
+from fairlead.people.rules import Caller, acts_on, administers, check_acts, check_submits, job_as_seen, seen_queue, sees_names
 from fairlead.scheduler import admission
 from fairlead.scheduler.admission import MOST_TASKS, Refused, Unknown
+from fairlead.scheduler.effects import apply
 from fairlead.scheduler.facts import Fact, JobCancelled
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.explain import explain
+from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import JOB_STATUSES, UNFINISHED
 from fairlead.service.api import requests
 from fairlead.service.api.access import Known
 from fairlead.service.api.answers import Bytes, Json, by_wall_clock
 from fairlead.service.api.cluster import unheard_of
+from fairlead.service.api.requests import Number, WhenRequest, begin_by
 from fairlead.service.api.state_client import OnePerPerson, StateClient, spec_of
 from fairlead.service.api.submitting import PIECE, JobSubmission, Submitter
+from fairlead.service.outlooks import Outlooks
 from fairlead.service.output.archive import OutputArchive, read_output
 from fairlead.service.sessions import Sessions
+from fairlead.simulate.outlook import Calibration, Outlook, outlook
 
 STATUS = "|".join(JOB_STATUSES)
 SHORT = 500
@@ -292,3 +299,43 @@ def add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> N
     async def rerun(job: requests.Number, request: requests.RerunRequest, caller: Known, key: requests.Key = "") -> Response:
         """Submit a job again as a new one, or only its failed tasks."""
         return Json(await submitter.rerun(caller, job, request.failed, key), 201)
+
+
+def add_outlooks(api: APIRouter, client: StateClient, outlooks: Outlooks) -> None:
+    @api.get("/v1/jobs/{job}/when", response_model=WhenInfo)
+    async def when(job: Number, caller: Known) -> Response:
+        """When a job is expected to start, as an interval that is right in eight of ten cases."""
+        found = await outlooks.of_job(client.loop, job)
+        return Json(await client.told_to(caller, _told(client, found, found.job, None)))
+
+    @api.post("/v1/when", response_model=WhenInfo)
+    async def when_submitted(request: WhenRequest, caller: Known) -> Response:
+        """When a job would start if it were submitted now. Nothing is submitted."""
+
+        def asked(state: State) -> tuple[Job, str]:
+            rules = client.authenticator.rules
+            leaf = leaf_of(state, rules, caller, request.queue, request.user)
+            user = check_submits(rules, caller, leaf, request.user)
+            job = request.to_job(leaf, request.tasks, request.gang, Work())
+            job = msgspec.structs.replace(job if rules.personal else admission.with_default_demand(state, job), user=user)
+            job = msgspec.structs.replace(job, begin=begin_by(client.clock, request.begin))
+            if request.strict and (warning := admission.never_starts(state, job)):
+                raise admission.Refused(warning.partition(": ")[0])
+            return job, state.display_name(job.queue)
+
+        def find(state: State, now: float, calibration: Calibration, seconds: float) -> Outlook:
+            (fact,) = admission.submit(state, [job], now, [request.comes_after()])
+            state = copy_of(state)
+            apply(state, fact)
+            return outlook(state, fact.id, now, calibration, seconds)
+
+        job, queue = await client.read(asked)
+        found = await outlooks.find(client.loop, (caller, request.model_dump_json()), find)
+        warning = admission.doubt_about_memory(job)
+        return Json(await client.told_to(caller, _told(client, found, None, queue, warning)))
+
+
+def _told(client: StateClient, found: Outlook, job: int | None, queue: str | None, warning: str | None = None) -> Any:
+    shown = found._asdict() | {"job": job, "queue": queue, "warning": warning}
+    del shown["dry"]
+    return by_wall_clock(shown, client.clock)

@@ -14,18 +14,16 @@ from fairlead.model.api_types import AuditEntry, AuditPage, Changed, NewToken, P
 from fairlead.model.faults import shortened
 from fairlead.model.specs import Job
 from fairlead.people import audit_log
-from fairlead.people.audit_records import AuditRecords
-from fairlead.people.private_queues import hidden_leaves
-from fairlead.people.rules import Caller, Forbidden, is_queue, operates, rules_all
+from fairlead.people.audit_log import AuditRecords
+from fairlead.people.rules import Caller, Forbidden, hidden_leaves, is_queue, operates, rules_all
 from fairlead.people.tokens import Token
-from fairlead.people.visits import CODE_SECONDS
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.service.api.access import Known
 from fairlead.service.api.answers import Json
 from fairlead.service.api.requests import QueuePath, Text, TokenRequest
 from fairlead.service.api.state_client import OnePerPerson, StateClient
-from fairlead.service.page.door import Door
+from fairlead.service.page.door import CODE_SECONDS, Door
 
 PAGE_OF_RECORDS = 2000
 MOST_PAGES = 10

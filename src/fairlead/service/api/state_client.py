@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 from fastapi import HTTPException
 
+from fairlead.engines.step import Stalled
 from fairlead.model.api_types import JobInfo
 from fairlead.model.specs import Job
 from fairlead.people.authenticator import Authenticator
 from fairlead.people.bounds import default_bounds
-from fairlead.people.private_queues import hidden_leaves, job_as_seen, without
-from fairlead.people.rules import Caller, check_acts
+from fairlead.people.rules import Caller, check_acts, hidden_leaves, job_as_seen, without
 from fairlead.scheduler import admission
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.reports import listings as report
@@ -26,8 +26,10 @@ from fairlead.service.wakeups import Answer, Answers, Wakeups, heard_within
 T = TypeVar("T")
 ANSWER_SECONDS = 30.0
 """After which a request without an answer is refused."""
-GATHER_SECONDS = 0.004
-"""For changes to come that are recorded together: a commit costs as much processor time as several requests."""
+GATHER_SECONDS, GATHER_EACH_SECONDS, MOST_GATHER_SECONDS = 0.004, 0.0004, 0.02
+"""For changes to come, since a commit costs as much as several requests: at least, for each answer given last, and at most."""
+RETRY_SECONDS = 1.0
+"""Between two attempts to record something."""
 MOST_WAITERS = 2000
 """Concurrent requests that wait for an event: long polls and streams."""
 
@@ -50,7 +52,9 @@ class StateClient:
         self.loop.put(answer, question, changes, by, takes_on)
         if changes and not self._gathering:
             self._gathering = True
-            asyncio.get_running_loop().call_later(GATHER_SECONDS if self._answers.together > 1 else 0.0, self._wake)
+            together = self._answers.together
+            seconds = min(max(GATHER_SECONDS, together * GATHER_EACH_SECONDS), MOST_GATHER_SECONDS) if together > 1 else 0.0
+            asyncio.get_running_loop().call_later(seconds, self._wake)
 
     def _wake(self) -> None:
         self._gathering = False
@@ -74,6 +78,18 @@ class StateClient:
             return await awaited.future
         finally:
             timer.cancel()
+
+    async def record(self, make: Callable[[State, float], list[Fact]]) -> None:
+        """Record the facts that `make` returns as soon as possible."""
+        while not self.loop.stopped.is_set():
+            try:
+                await self.ask(lambda state, now: (make(state, now), None), changes=True)
+            except HappensLater:
+                return
+            except (Stalled, Busy, TimeoutError):
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
 
     async def read(self, view: Callable[[State], Any]) -> Any:
         return await self.ask(lambda state, now: ([], view(state)))

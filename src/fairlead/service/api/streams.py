@@ -11,7 +11,7 @@ from fairlead.engines.contract import LiveEngine
 from fairlead.engines.local.reports import StreamAnswer
 from fairlead.model.api_types import Changed, InputTaken, StreamPiece, TaskInfo, TaskPort
 from fairlead.model.specs import Job
-from fairlead.people.audit_records import AuditRecords
+from fairlead.people.audit_log import AuditRecords
 from fairlead.people.rules import Caller
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.reports import listings as report

@@ -6,12 +6,13 @@ import threading
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from operator import is_not
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+from numpy.typing import NDArray
 
 from fairlead.model.api_types import Submitted
-from fairlead.model.job_columns import kind_of
+from fairlead.model.job_columns import columns_of, kind_of
 from fairlead.model.specs import Job, Work
 from fairlead.people.accounts import Person
 from fairlead.people.bounds import check_load, output_limit
@@ -21,7 +22,8 @@ from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Dependency, Refused
 from fairlead.scheduler.facts import Fact, JobEdited, JobSubmitted
 from fairlead.scheduler.state import State
-from fairlead.service.api.requests import EditRequest, JobFields, begin_by, check_gpus
+from fairlead.scheduler.tables import find_memory
+from fairlead.service.api.requests import OF_ITS_OWN, EditRequest, JobFields, begin_by, check_gpus
 from fairlead.service.api.state_client import StateClient, spec_of
 from fairlead.service.exports import Exports
 from fairlead.service.loop import Busy
@@ -46,12 +48,21 @@ class JobSubmission(NamedTuple):
     exported: Mapping[str, str]
 
 
+class _Kind(NamedTuple):
+    """What is true of jobs that differ in their work and names only, until something changes."""
+
+    job: Job  # an accepted one
+    kind: bytes  # from kind_of
+    queue: str  # its displayed name
+    never: str | None  # why it never starts
+
+
 class _Checked(NamedTuple):
-    """A job that the caller may submit, its queue's displayed name, and what they should know of it."""
+    """A job that the caller may submit, and what they should know of it."""
 
     job: Job
+    kind: _Kind
     known: Unfinished
-    queue: str
     warning: str | None
     after: Dependency = ()
 
@@ -79,12 +90,17 @@ class _Submission:
         self.loads: Loads | None = None
         self.fact: JobSubmitted | None = None
 
-    def prepare(self) -> None:
-        """Compute what follows from the checked jobs alone: in another thread, before the scheduler's takes them."""
+    def rows_in(self, state: State) -> list[NDArray[Any]]:
+        """Return the memory that their rows will have if no others come before."""
+        return [*state.jobs.ahead(len(self.asked)), *state.tasks.ahead(sum(each.tasks for each in self.asked))]
+
+    def prepare(self, memory: list[NDArray[Any]]) -> None:
+        """Find memory, and compute what follows from the jobs alone: in another thread, before the scheduler's takes them."""
+        find_memory(memory)
         self.loads = totals([each.known for each in self.checked])
         if not any(each.after or each.job.singleton or each.job.retry_delay for each in self.checked):
-            self.fact = _submitted([each.job for each in self.checked])
-            self.fact.columns, self.fact.written  # noqa: B018 computed here
+            self.fact = _submitted(self.checked)
+            self.fact.written  # noqa: B018 computed here
 
 
 class _Together:
@@ -120,7 +136,7 @@ class Submitter:
 
     def __init__(self, client: StateClient, unfinished: UnfinishedJobs) -> None:
         self._client, self._unfinished = client, unfinished
-        self._kinds: dict[bytes, tuple[str, str | None]] = {}  # of checked jobs: their leaf, and why they never start
+        self._kinds: dict[Hashable, _Kind] = {}  # by caller and what they ask for
         self._as_of: tuple[object, ...] = ()
         self._generation = 0
         self._open: dict[Hashable, _Together] = {}  # those that the scheduler's thread has not taken yet
@@ -138,7 +154,8 @@ class Submitter:
             for _ in range(2 * (len(asked) // PIECE)):  # enough, unless all is checked again and again
                 await self._client.read(lambda state: self._check_some(state, one, PIECE))
                 if len(one.checked) == len(asked):
-                    await asyncio.to_thread(one.prepare)
+                    memory = await self._client.read(one.rows_in)
+                    await asyncio.to_thread(one.prepare, memory)
                     break
             await self._client.answer(self._join(one), changes=True)
         except (Refused, Busy):  # other errors may still take effect; the next start removes leftovers
@@ -146,9 +163,7 @@ class Submitter:
             raise
         if not one.is_new:
             exports.drop(kept)
-        return [
-            {"id": number, "queue": each.queue, "warning": each.warning} for number, each in enumerate(one.checked, one.first)
-        ]
+        return [{"id": n, "queue": each.kind.queue, "warning": each.warning} for n, each in enumerate(one.checked, one.first)]
 
     def _join(self, one: _Submission) -> Answer:
         """Ask for a submission, with others if it depends on none."""
@@ -186,16 +201,17 @@ class Submitter:
             check_acts(self._client.authenticator.rules, caller, number, spec_of(state, number))
             job = self._with_usual(state, admission.again(state, number, failed))
             one.restart(self._generation_of(state))
-            one.checked = [self._check(state, one, job, None)]
-            jobs = self._grant(state, one, [])
-            return [_submitted(jobs).numbered_from(state.index.last + 1, now)] if jobs else [], None
+            kind = self._check(state, one.caller, job, None)
+            one.checked = [self._checked(state, one, kind, job, job.work)]
+            granted = self._grant(state, one, [])
+            return [_submitted(granted).numbered_from(state.index.last + 1, now)] if granted else [], None
 
         had_input = await self._client.read(lambda state: bool(spec_of(state, number).work.input))
         await self._client.ask(question, changes=True, by=caller.person.name)
         (checked,) = one.checked
         lost = f"job {number} read the standard input of `fairlead run`, which is not stored: now it reads nothing"
         warning = "; ".join(filter(None, [lost if had_input else "", checked.warning])) or None
-        return {"id": one.first, "queue": checked.queue, "warning": warning}
+        return {"id": one.first, "queue": checked.kind.queue, "warning": warning}
 
     def edit(self, state: State, now: float, caller: Caller, number: int, request: EditRequest) -> JobEdited | None:
         """Return the fact of an edit of a job that the caller may change; None if nothing changes."""
@@ -220,17 +236,17 @@ class Submitter:
 
     def decide(self, state: State, now: float, submissions: Sequence[_Submission]) -> list[Fact]:
         """Grant or refuse each submission; return the fact of those granted, if any."""
-        jobs = list[Job]()
+        granted = list[_Checked]()
         for one in submissions:
             try:
                 self._check_some(state, one, len(one.asked))
-                jobs += self._grant(state, one, jobs)
+                granted += self._grant(state, one, granted)
             except Refused as refused:
                 one.refusal = refused
         # One that has a fact comes alone.
-        return [(submissions[0].fact or _submitted(jobs)).numbered_from(state.index.last + 1, now)] if jobs else []
+        return [(submissions[0].fact or _submitted(granted)).numbered_from(state.index.last + 1, now)] if granted else []
 
-    def _grant(self, state: State, one: _Submission, before: Sequence[Job]) -> Sequence[Job]:
+    def _grant(self, state: State, one: _Submission, before: Sequence[_Checked]) -> Sequence[_Checked]:
         """Return the new jobs of a checked submission, which follow those `before`; none if they are known already."""
         first = admission.repeated(state, one.key, one.digest)
         one.is_new, one.first = first is None, first or state.index.last + 1 + len(before)
@@ -239,36 +255,35 @@ class Submitter:
         known = [each.known for each in one.checked]
         loads = totals(known) if one.loads is None else one.loads
         self._unfinished.check(self._client.authenticator.rules, one.caller, loads)
-        jobs: Sequence[Job] = [each.job for each in one.checked]
         if one.fact is None:
+            jobs = [each.job for each in one.checked]
             jobs = admission.with_dependencies(state, jobs, [each.after for each in one.checked])
-        admission.check_room(state, sum(job.tasks for job in [*before, *jobs]))
+            one.checked = [each._replace(job=job) for each, job in zip(one.checked, jobs, strict=True)]
+        admission.check_room(state, sum(each.job.tasks for each in [*before, *one.checked]))
         self._unfinished.add(one.first, known, loads)
-        for place, job in enumerate(jobs if one.fact is None else ()):
-            if job.after and (unmet := admission.unmet_dependency(state, job)) is not None:
+        for place, each in enumerate(one.checked):
+            if each.job.after and (unmet := admission.unmet_dependency(state, each.job)) is not None:
                 said = f"it comes after job {unmet[0]}, {unmet[1]}: the job is cancelled"
-                theirs = one.checked[place]
-                one.checked[place] = theirs._replace(warning="; ".join(filter(None, [theirs.warning, said])))
-        return jobs
+                one.checked[place] = each._replace(warning="; ".join(filter(None, [each.warning, said])))
+        return one.checked
 
     def _check_some(self, state: State, one: _Submission, most: int) -> None:
         """Check at most `most` jobs of a submission that are not checked yet; all again if anything has changed.
 
         Raises Refused if the caller may not submit one.
         """
-        rules = self._client.authenticator.rules
         if (now := self._generation_of(state)) != one.as_of:
             one.restart(now)
         done = len(one.checked)
-        for number, (request, tasks, gang, work, _) in enumerate(one.asked[done : done + most], done):
+        for number, asked in enumerate(one.asked[done : done + most], done):
+            request = asked.request
             try:
-                leaf = leaf_of(state, rules, one.caller, request.queue, request.user)
-                job = self._with_usual(state, request.to_job(leaf, tasks, gang, work))
-                checked = self._check(state, one, job, request.user, begin_by(self._client.clock, request.begin))
-                if request.strict and (warning := admission.never_starts(state, checked.job)):
-                    raise Refused(warning.partition(": ")[0])
+                kind = self._kind(state, one.caller, asked)
+                if request.strict and kind.never:
+                    raise Refused(kind.never.partition(": ")[0])
             except Refused as refused:
                 raise type(refused)(f"jobs.{number}: {refused}") if len(one.asked) > 1 else refused from None
+            checked = self._checked(state, one, kind, request, asked.work)
             one.checked.append(checked._replace(after=request.comes_after()) if request.after else checked)
 
     def _generation_of(self, state: State) -> int:
@@ -280,38 +295,46 @@ class Submitter:
             self._kinds.clear()
         return self._generation
 
-    def _check(self, state: State, one: _Submission, job: Job, user: str | None, begin: float | None = None) -> _Checked:
-        """Check a job, as the caller submits it under their own or another name; raises Refused, Forbidden.
-
-        What is true of one job is true of others that differ in their work and names only, until something changes.
-        """
-        rules, person = self._client.authenticator.rules, one.caller.person
-        name = check_submits(rules, one.caller, job.queue, user)
-        limit = output_limit(rules, job.queue)
-        more = {"user": name, "uid": person.uid, "gid": person.gid, "output_limit": limit, "begin": begin}
-        more |= {} if one.checked else {"key": one.key, "digest": one.digest}  # the first stands for all
-        job = msgspec.structs.replace(job, **more)
+    def _kind(self, state: State, caller: Caller, asked: JobSubmission) -> _Kind:
+        """Return the kind of a job that the caller may submit; raises Refused, Forbidden."""
+        request, tasks, gang, work, _ = asked
+        begin = begin_by(self._client.clock, request.begin)
+        same = [(name, getattr(request, name)) for name in sorted(request.model_fields_set - OF_ITS_OWN)]
         try:
-            kind = kind_of(job)
+            key = caller, type(request), msgspec.msgpack.encode((tasks, gang, begin, same))
         except OverflowError:  # a number of more than 64 bits, which is refused by its name
-            admission.accept(state, job)
-            raise
-        if kind not in self._kinds:
-            accepted = admission.accept(state, job)
-            self._kinds[kind] = accepted.queue, admission.never_starts(state, accepted)
-        leaf, never = self._kinds[kind]
-        job = job if leaf == job.queue else msgspec.structs.replace(job, queue=leaf)
-        warning = admission.doubt(state, job, never)
-        return _Checked(job, unfinished(job, self._unfinished.exports), state.display_name(leaf), warning)
+            key = None
+        if key is None or key not in self._kinds:
+            leaf = leaf_of(state, self._client.authenticator.rules, caller, request.queue, request.user)
+            job = self._with_usual(state, request.to_job(leaf, tasks, gang, work))
+            self._kinds[key] = self._check(state, caller, job, request.user, begin)
+        return self._kinds[key]
+
+    def _check(self, state: State, caller: Caller, job: Job, user: str | None, begin: float | None = None) -> _Kind:
+        """Check a job, as the caller submits it under their own or another name; raises Refused, Forbidden."""
+        rules, person = self._client.authenticator.rules, caller.person
+        name, limit = check_submits(rules, caller, job.queue, user), output_limit(rules, job.queue)
+        job = msgspec.structs.replace(job, user=name, uid=person.uid, gid=person.gid, output_limit=limit, begin=begin)
+        job = admission.accept(state, job)
+        return _Kind(job, kind_of(job), state.display_name(job.queue), admission.never_starts(state, job))
+
+    def _checked(self, state: State, one: _Submission, kind: _Kind, asked: JobFields | Job, work: Work) -> _Checked:
+        """Return a job of a kind with its own names and work; the first of a submission stands for all."""
+        key, digest = ("", "") if one.checked else (one.key, one.digest)
+        job = msgspec.structs.replace(kind.job, work=work, name=asked.name, group=asked.group, key=key, digest=digest)
+        return _Checked(job, kind, unfinished(job, self._unfinished.exports), admission.doubt(state, job, kind.never))
 
     def _with_usual(self, state: State, job: Job) -> Job:
         """Add the default demands of a shared scheduler."""
         return job if self._client.authenticator.rules.personal else admission.with_default_demand(state, job)
 
 
-def _submitted(jobs: Sequence[Job]) -> JobSubmitted:
-    """Return the fact of jobs, without numbers."""
-    return JobSubmitted(at=0.0, id=0, job=jobs[0], more=[*jobs[1:]])
+def _submitted(checked: Sequence[_Checked]) -> JobSubmitted:
+    """Return the fact of checked jobs, without numbers, with its columns."""
+    jobs = [each.job for each in checked]
+    fact = JobSubmitted(at=0.0, id=0, job=jobs[0], more=jobs[1:])
+    fact.__dict__["columns"] = columns_of(jobs, [each.kind.kind for each in checked])
+    return fact
 
 
 def _with_exports(asked: Sequence[JobSubmission], exports: Exports, person: Person, kept: list[str]) -> list[JobSubmission]:

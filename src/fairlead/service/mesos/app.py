@@ -15,17 +15,21 @@ from starlette.types import Receive, Scope, Send
 from fairlead.engines.step import Stalled
 from fairlead.people.rules import Forbidden
 from fairlead.scheduler.admission import Refused, Unknown
-from fairlead.service.connections import host_names
+from fairlead.service.connections.listening import is_accepted, name_in
 from fairlead.service.loop import Busy, no_threads
 from fairlead.service.mesos import encoding
-from fairlead.service.mesos.authenticator import FrameworkAuthenticator, FrameworkCaller
+from fairlead.service.mesos.authenticator import (
+    CallRefused,
+    FrameworkAuthenticator,
+    FrameworkCaller,
+    bearer_token,
+    rate_exceeded,
+    token_of_peer,
+)
 from fairlead.service.mesos.calls import Calls
-from fairlead.service.mesos.executor_calls import ExecutorCalls
-from fairlead.service.mesos.executor_tokens import bearer_token, token_of_peer
-from fairlead.service.mesos.executors import HEARTBEAT
+from fairlead.service.mesos.executors import HEARTBEAT, ExecutorCalls
 from fairlead.service.mesos.messages import executor_pb2, master_pb2, scheduler_pb2
 from fairlead.service.mesos.operators import ON_RESERVATIONS, Operators
-from fairlead.service.mesos.refusals import CallRefused, rate_exceeded
 from fairlead.service.mesos.streams import Stream
 
 log = logging.getLogger("fairlead")
@@ -66,9 +70,9 @@ class MesosApp:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         path = scope["path"].removeprefix("/master").removeprefix("/slave(1)").rstrip("/")
         kind, take = self._apis.get(path, ("", None))
-        host = host_names.name_in(headers.get("host", ""))
+        host = name_in(headers.get("host", ""))
         try:
-            if self._hosts and not host_names.is_accepted(host, self._hosts):  # a foreign web page, by DNS rebinding
+            if self._hosts and not is_accepted(host, self._hosts):  # a foreign web page, by DNS rebinding
                 raise CallRefused(421, f"{host or 'no host'!r} is not a name of this scheduler: start it with --name {host}")
             if take is not None:
                 await take(scope, headers, receive, send)
@@ -98,7 +102,7 @@ class MesosApp:
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         if "jsonp" in query:
             raise CallRefused(400, "jsonp is not supported, since any web page could read the answer: leave it out and read JSON")
-        told = await view(who, query)
+        told = await self._operators.look(view, who, query)
         body = b"" if told is None else json.dumps(told, separators=(",", ":")).encode("ascii")
         await answer(send, 200, body, {"Content-Type": encoding.JSON})
 
@@ -139,11 +143,11 @@ class MesosApp:
         if "mesos-stream-id" in headers:
             raise CallRefused(400, "Subscribe calls should not include the 'Mesos-Stream-Id' header")
         stream = Stream(accepts, who.identity)
-        await self._calls.subscribe(who, call, stream)
         try:
+            await self._calls.subscribe(who, call, stream)
             await _answer_with(stream, receive, send)
         finally:
-            self._calls.leave(stream)
+            self._calls.leave(stream)  # also after an error: it may still get subscribed
 
     async def _executor(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         token = bearer_token(headers.get("authorization", ""))
@@ -162,8 +166,8 @@ class MesosApp:
             await answer(send, 202, b"", {})
             return
         stream = Stream(_accepted(headers), ("", 0), HEARTBEAT)
-        await self._executor_calls.subscribe(call, token, stream)
         try:
+            await self._executor_calls.subscribe(call, token, stream)
             await _answer_with(stream, receive, send)
         finally:
             await self._executor_calls.leave(stream)

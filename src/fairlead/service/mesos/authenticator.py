@@ -1,27 +1,49 @@
-"""Authentication of Mesos callers: by principal and secret, or without principals by the process of this machine that calls.
+"""Authentication of Mesos callers, and refused calls.
 
+A framework or an operator is known by principal and secret, or without principals by the process of this machine that calls.
 Either way the caller is an account: its frameworks are offered what it may submit to, and its tasks run as it.
+
+An executor is known by its secret, sent with a call or found in the calling process's environment: not every client library sends
+it. The kernel identifies the process at the other end of a connection, and only its account and root could have started it with
+that environment.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairlead.model.documents import DocumentError
 from fairlead.people.authenticator import Authenticator, Peer, Stranger
-from fairlead.people.bounds import default_bounds
+from fairlead.people.bounds import Rates, default_bounds
 from fairlead.people.principals import Principal, Principals
-from fairlead.people.rates import Rates
 from fairlead.people.rules import Caller
 from fairlead.scheduler.admission import Refused
 from fairlead.service.connections.acceptor import uid_of_client
 from fairlead.service.connections.slots import network_of
-from fairlead.service.mesos.refusals import CallRefused, rate_exceeded
+from fairlead.service.mesos.tasks import TOKEN
+from fairlead.sockets import inode_of_caller, uid_of_caller
 
 log = logging.getLogger("fairlead")
 REALM = "mesos-master-scheduler"
 WRONG_PER_SECOND = 5.0
 """Wrong secrets that one network may try."""
+PROC = Path("/proc")
+_BEARER = "bearer "
+
+
+class CallRefused(Refused):
+    """A refusal with a status and headers of its own; without a message it names the status."""
+
+    def __init__(self, status: int, message: str = "", headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message or f"{HTTPStatus(status).phrase}.")
+        self.status, self.headers = status, dict(headers or {})
+
+
+def rate_exceeded(message: str) -> CallRefused:
+    return CallRefused(503, message, {"Retry-After": "1"})
 
 
 class FrameworkCaller(NamedTuple):
@@ -34,6 +56,11 @@ class FrameworkCaller(NamedTuple):
     def name(self) -> str:
         """The principal's name, or an empty string."""
         return self.principal.name if self.principal else ""
+
+    @property
+    def by(self) -> str:
+        """Who acts, for the audit log: the principal, or else the account."""
+        return self.name or self.caller.person.name
 
     @property
     def identity(self) -> tuple[str, int]:
@@ -87,8 +114,51 @@ class FrameworkAuthenticator:
         a_second = who.principal.requests if who.principal else None
         if a_second is None:
             a_second = default_bounds(self._authenticator.rules, who.caller).requests
-        return self._calls.wait((who.name, framework), a_second) if a_second is not None else 0.0
+        return self._calls.wait((who.name, framework), a_second)
 
 
 def _not_authenticated(message: str) -> CallRefused:
     return CallRefused(401, message, {"WWW-Authenticate": f'Basic realm="{REALM}"'})
+
+
+def bearer_token(authorization: str) -> str:
+    """Return the secret in an ``Authorization`` header; empty without one."""
+    return authorization[len(_BEARER) :].strip() if authorization[: len(_BEARER)].lower() == _BEARER else ""
+
+
+def token_of_peer(scope: Mapping[str, Any]) -> str:
+    """Return the secret in the environment of the calling process; empty if it cannot be read.
+
+    This searches the processes of this machine, so call it once per connection.
+    """
+    here, there = scope["server"], scope["client"]
+    uid, inode = uid_of_caller(here, there), inode_of_caller(here, there)
+    if uid is None or inode is None:
+        return ""
+    return next((token for process in _having(f"socket:[{inode}]", uid) if (token := _token_in(process))), "")
+
+
+def _having(name: str, uid: int) -> Iterator[Path]:
+    """Yield the readable processes of an account that have a file open."""
+    for process in PROC.iterdir():
+        with suppress(OSError):  # it has ended, or is not readable
+            if process.name.isdigit() and process.stat().st_uid == uid:
+                folder = process / "fd"
+                if any(_is(each, name) for each in folder.iterdir()):
+                    yield process
+
+
+def _is(link: Path, name: str) -> bool:
+    try:
+        return str(link.readlink()) == name
+    except OSError:  # it was closed meanwhile
+        return False
+
+
+def _token_in(process: Path) -> str:
+    mark = f"{TOKEN}=".encode()
+    try:
+        variables = (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    return next((each[len(mark) :].decode("latin-1") for each in variables if each.startswith(mark)), "")

@@ -19,18 +19,16 @@ from fairlead.scheduler.state import State
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.loop import Busy, HappensLater
 from fairlead.service.mesos import events, groups, launching, statuses
-from fairlead.service.mesos.acknowledgements import Acknowledgements
-from fairlead.service.mesos.authenticator import FrameworkCaller
+from fairlead.service.mesos.authenticator import CallRefused, FrameworkCaller
 from fairlead.service.mesos.descriptions import check_id, info_of, roles_of, to_framework
 from fairlead.service.mesos.encoding import missing_body
 from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.messages import executor_pb2, mesos_pb2
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
-from fairlead.service.mesos.refusals import CallRefused
-from fairlead.service.mesos.reservations import is_volume, moves_of
+from fairlead.service.mesos.resources import is_volume, moves_of
 from fairlead.service.mesos.sandboxes import Sandboxes
 from fairlead.service.mesos.streams import HEARTBEAT, Stream
-from fairlead.service.mesos.subscriptions import Subscriptions
+from fairlead.service.mesos.subscriptions import Acknowledgements, Subscriptions
 from fairlead.service.unfinished_jobs import UnfinishedJobs
 
 log = logging.getLogger("fairlead")
@@ -41,8 +39,6 @@ QUEUE_SECONDS, QUEUE_PAUSE_SECONDS = 5.0, 0.05
 """How long a call waits for room among the questions to the scheduler, and between two attempts."""
 RECONCILE_BATCH = 1000
 """Tasks reconciled before other calls are answered."""
-RETRY_SECONDS = 1.0
-"""Between two attempts to record something."""
 
 
 class Calling(NamedTuple):
@@ -76,12 +72,12 @@ class Calls:
         self._sandboxes, self._master = sandboxes, master
         self._endpoint = f"{master.hostname}:{master.port}", certificate
         self._executors = executors
-        executors.happen = lambda question: self._do(self.until_taken(question))
+        executors.happen = lambda make: self._do(client.record(make))
         self._whose: dict[Stream, str] = {}
         self._volumes = asyncio.Lock()
         self._doing: set[asyncio.Task[None]] = set()
         subscriptions.on_broken = self.end_groups
-        self._acknowledgements = Acknowledgements(client, self.until_taken)
+        self._acknowledgements = Acknowledgements(client)
 
     @property
     def recovering(self) -> bool:
@@ -103,11 +99,7 @@ class Calls:
         def question(state: State, now: float) -> tuple[list[Fact], None]:
             return self._subscribed(Calling(state, now, identity, who, call), stream), None
 
-        try:
-            await self._ask(who, question, takes_on=True)
-        except BaseException:
-            self.leave(stream)  # it may still get subscribed
-            raise
+        await self._ask(who, question, takes_on=True)
 
     def _subscribed(self, calling: Calling, stream: Stream) -> list[Fact]:
         if stream.ended:  # the client has gone
@@ -115,7 +107,7 @@ class Calls:
         who, caller, subscriptions = calling.who, calling.caller, self._subscriptions
         member = calling.state.frameworks.members.get(who)
         if member is not None and (member.framework.principal, member.framework.uid) != caller.identity:
-            raise Refused(_mismatch(caller.name or caller.caller.person.name, member.framework.principal))
+            raise Refused(_mismatch(caller.by, member.framework.principal))
         try:
             facts = self._description(calling, calling.call.subscribe)
         except Refused as error:
@@ -143,32 +135,20 @@ class Calls:
             self._do(self._left(who, stream))
 
     async def _left(self, who: str, stream: Stream) -> None:
-        def question(state: State, now: float) -> tuple[list[Fact], None]:
+        def left(state: State, now: float) -> list[Fact]:
             if not self._subscriptions.drop(who, stream) or who not in state.frameworks.members:
-                return [], None
-            return frameworks.disconnect(state, who, now), None
+                return []
+            return frameworks.disconnect(state, who, now)
 
-        await self.until_taken(question)
-
-    async def until_taken(self, question: Callable[[State, float], tuple[list[Fact], None]]) -> None:
-        """Record the facts of a question as soon as possible."""
-        while not self._client.loop.stopped.is_set():
-            try:
-                await self._client.ask(question, changes=True)
-            except HappensLater:
-                return
-            except (Stalled, Busy, TimeoutError):
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return
+        await self._client.record(left)
 
     def end_groups(self, broken: set[groups.Group]) -> None:
-        self._do(self.until_taken(lambda state, now: (groups.end_all(state, broken, now), None)))
+        self._do(self._client.record(lambda state, now: groups.end_all(state, broken, now)))
 
     async def end_groups_of_before(self) -> None:
         """Stop the rest of groups in which a task failed while the scheduler was down."""
-        await self.until_taken(
-            lambda state, now: (groups.end_all(state, groups.broken_groups(state, list(state.index.specs)), now), None)
+        await self._client.record(
+            lambda state, now: groups.end_all(state, groups.broken_groups(state, list(state.index.specs)), now)
         )
 
     def _do(self, what: Coroutine[Any, Any, None]) -> None:
@@ -179,13 +159,13 @@ class Calls:
     async def disconnect_those_gone(self) -> None:
         """Disconnect frameworks that have not come back since a restart: they get no offers until they do."""
 
-        def question(state: State, now: float) -> tuple[list[Fact], None]:
+        def gone(state: State, now: float) -> list[Fact]:
             streams, members = self._subscriptions.streams, state.frameworks.members
-            gone = [who for who, member in members.items() if member.away_since is None and who not in streams]
+            away = [who for who, member in members.items() if member.away_since is None and who not in streams]
             until = now + RECONNECT_SECONDS
-            return [fact for who in gone for fact in frameworks.disconnect(state, who, now, until)], None
+            return [fact for who in away for fact in frameworks.disconnect(state, who, now, until)]
 
-        await self.until_taken(question)
+        await self._client.record(gone)
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -216,7 +196,7 @@ class Calls:
         self, caller: FrameworkCaller, question: Callable[[State, float], tuple[list[Fact], Any]], takes_on: bool = False
     ) -> Any:
         """Ask the scheduler. If it is busy, wait for room, since clients treat a refusal as an error."""
-        by, until = caller.name or caller.caller.person.name, time.monotonic() + QUEUE_SECONDS
+        by, until = caller.by, time.monotonic() + QUEUE_SECONDS
         while True:
             try:
                 return await self._client.ask(question, changes=True, by=by, takes_on=takes_on)
@@ -237,7 +217,7 @@ class Calls:
         if member is None:
             raise CallRefused(400, "Framework cannot be found")
         if (member.framework.principal, member.framework.uid) != caller.identity:
-            raise CallRefused(400, _mismatch(caller.name or caller.caller.person.name, member.framework.principal))
+            raise CallRefused(400, _mismatch(caller.by, member.framework.principal))
         if current is None:
             raise CallRefused(403, "Framework is not subscribed")
         if stream is None:
@@ -384,9 +364,7 @@ class Calls:
         asked, f = calling.call.message, calling.state.frameworks
         number = f.executor_on(calling.who, asked.executor_id.value, asked.agent_id.value)
         if number is not None:
-            event = executor_pb2.Event(type=executor_pb2.Event.MESSAGE)
-            event.message.data = asked.data
-            self._executors.tell(number, [event])
+            self._executors.tell(number, [executor_pb2.Event(type=executor_pb2.Event.MESSAGE, message={"data": asked.data})])
         return []
 
     def _update_framework(self, calling: Calling) -> list[Fact]:

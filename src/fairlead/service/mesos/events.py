@@ -11,8 +11,7 @@ from fairlead.service.mesos.descriptions import Capability, has, info_of
 from fairlead.service.mesos.messages import mesos_pb2
 from fairlead.service.mesos.messages.mesos_pb2 import Attribute, OperationState, TaskState, TaskStatus, Value
 from fairlead.service.mesos.messages.scheduler_pb2 import Event
-from fairlead.service.mesos.reservations import resources_of_reservation
-from fairlead.service.mesos.resources import ports_of, resources_of
+from fairlead.service.mesos.resources import ports_of, resources_of, resources_of_reservation
 from fairlead.service.mesos.streams import HEARTBEAT_SECONDS
 
 VERSION = "1.11.0"
@@ -40,11 +39,8 @@ def _of_roles(info: str) -> tuple[bool, bool]:
 
 
 def subscribed(framework: str, master: mesos_pb2.MasterInfo) -> Event:
-    event = Event(type=Event.SUBSCRIBED)
-    event.subscribed.framework_id.value = framework
-    event.subscribed.heartbeat_interval_seconds = HEARTBEAT_SECONDS
-    event.subscribed.master_info.CopyFrom(master)
-    return event
+    about = {"framework_id": {"value": framework}, "heartbeat_interval_seconds": HEARTBEAT_SECONDS, "master_info": master}
+    return Event(type=Event.SUBSCRIBED, subscribed=about)
 
 
 def offer_name(number: int) -> str:
@@ -62,72 +58,53 @@ def to_offer(offer: Offer, node: Node, known: Knows, said: Mapping[str, str], ex
 
     `said` describes each of its reservations, by mark; `executors` are those of the framework on the node.
     """
-    made = mesos_pb2.Offer()
-    made.id.value = offer_name(offer.id)
-    made.framework_id.value = offer.framework
-    made.agent_id.value = made.hostname = node.name
     role = offer.role if known.roles else None
-    made.resources.extend(resources_of(offer.amount, role=role, revocable=known.revocable, refined=known.refined))
-    if offer.ports:
-        made.resources.append(ports_of(offer.ports, role, known.refined))
+    resources = resources_of(offer.amount, role=role, revocable=known.revocable, refined=known.refined)
+    resources += ports_of(offer.ports, role, known.refined)
     for mark, amount in offer.apart.items():
-        made.resources.extend(resources_of_reservation(mark, said.get(mark, ""), amount, role, known.refined))
-    made.attributes.extend(attributes_of(node.labels))
-    made.executor_ids.extend(mesos_pb2.ExecutorID(value=name) for name in executors)
-    if known.roles:
-        made.allocation_info.role = offer.role
-    return made
+        resources += resources_of_reservation(mark, said.get(mark, ""), amount, role, known.refined)
+    return mesos_pb2.Offer(
+        id={"value": offer_name(offer.id)}, framework_id={"value": offer.framework}, agent_id={"value": node.name},
+        hostname=node.name, resources=resources, attributes=attributes_of(node.labels),
+        executor_ids=[{"value": name} for name in executors], allocation_info={"role": role} if known.roles else None,
+    )  # fmt: skip
 
 
 def attributes_of(labels: Mapping[str, str]) -> list[Attribute]:
-    return [Attribute(name=name, type=Value.TEXT, text=Value.Text(value=value)) for name, value in labels.items()]
-
-
-def offers(made: Iterable[mesos_pb2.Offer]) -> Event:
-    event = Event(type=Event.OFFERS)
-    event.offers.offers.extend(made)
-    return event
+    return [Attribute(name=name, type=Value.TEXT, text={"value": value}) for name, value in labels.items()]
 
 
 def rescind(number: int) -> Event:
-    event = Event(type=Event.RESCIND)
-    event.rescind.offer_id.value = offer_name(number)
-    return event
+    return Event(type=Event.RESCIND, rescind={"offer_id": {"value": offer_name(number)}})
 
 
 def failure(agent: str, executor: str = "", status: int | None = None) -> Event:
     """Make the event that an agent is lost, or that an executor on it has ended with this wait status."""
-    event = Event(type=Event.FAILURE)
-    event.failure.agent_id.value = agent
-    if executor:
-        event.failure.executor_id.value = executor
-        event.failure.status = -1 if status is None else status
-    return event
+    ended = {"executor_id": {"value": executor}, "status": -1 if status is None else status} if executor else {}
+    return Event(type=Event.FAILURE, failure={"agent_id": {"value": agent}, **ended})
 
 
 def message(agent: str, executor: str, data: bytes) -> Event:
     """Make the event that an executor sends its framework a message."""
-    event = Event(type=Event.MESSAGE)
-    event.message.agent_id.value, event.message.executor_id.value, event.message.data = agent, executor, data
-    return event
+    return Event(type=Event.MESSAGE, message={"agent_id": {"value": agent}, "executor_id": {"value": executor}, "data": data})
 
 
 def operation_status(operation: str, state: OperationState, message: str, agent: str = "") -> Event:
     """Make the event with the result of an operation that has an id."""
-    event = Event(type=Event.UPDATE_OPERATION_STATUS)
-    told = event.update_operation_status.status
-    told.operation_id.value, told.state, told.message = operation, state, message
-    if agent:
-        told.agent_id.value = agent
-    return event
+    told = {"operation_id": {"value": operation}, "state": state, "message": message, "agent_id": _id(agent)}
+    return Event(type=Event.UPDATE_OPERATION_STATUS, update_operation_status={"status": told})
 
 
 def error_event(message: str) -> Event:
-    return Event(type=Event.ERROR, error=Event.Error(message=message))
+    return Event(type=Event.ERROR, error={"message": message})
 
 
 def update(status: TaskStatus) -> Event:
-    return Event(type=Event.UPDATE, update=Event.Update(status=status))
+    return Event(type=Event.UPDATE, update={"status": status})
+
+
+def _id(name: str) -> dict[str, str] | None:
+    return {"value": name} if name else None
 
 
 def status(
@@ -146,19 +123,11 @@ def status(
 
     The executor of a command is named after its task.
     """
-    made = TaskStatus(state=state, source=source, timestamp=time.time() if at is None else at)
-    made.task_id.value = task
-    if agent:
-        made.agent_id.value = agent
-    if reason is not None:
-        made.reason = reason
-    if message:
-        made.message = message
-    if uuid:
-        made.uuid = uuid
-    if source == TaskStatus.SOURCE_EXECUTOR:
-        made.executor_id.value = executor or task
-    return made
+    return TaskStatus(
+        task_id={"value": task}, state=state, source=source, timestamp=time.time() if at is None else at, agent_id=_id(agent),
+        reason=reason, message=message or None, uuid=uuid or None,
+        executor_id=_id(executor or task) if source == TaskStatus.SOURCE_EXECUTOR else None,
+    )  # fmt: skip
 
 
 def uuid_of(job: int, number: int) -> bytes:

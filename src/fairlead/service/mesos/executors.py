@@ -4,9 +4,10 @@ The engine starts an executor as a job. Its tasks are jobs that no engine starts
 status. A report is recorded, then acknowledged, then passed to the framework like any update. An executor that reconnects after a
 restart of the scheduler lists its tasks; missing ones are sent again.
 
-All but the streams is used in the scheduler's thread.
+`Executors` is used in the scheduler's thread, its streams and `ExecutorCalls` in the event loop.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -24,32 +25,38 @@ from fairlead.scheduler.framework_index import Executor
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING, STOPPING
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.mesos import events, tasks
+from fairlead.service.mesos.authenticator import CallRefused
 from fairlead.service.mesos.descriptions import info_of
 from fairlead.service.mesos.messages import mesos_pb2
 from fairlead.service.mesos.messages.executor_pb2 import Call, Event
 from fairlead.service.mesos.resources import resources_of
 from fairlead.service.mesos.streams import Stream, Streams
+from fairlead.service.mesos.subscriptions import Subscriptions
 
 ABSENT_SECONDS = 60.0
 """How long an executor may run without being subscribed."""
 HEARTBEAT = Event(type=Event.HEARTBEAT)
 ONGOING = {mesos_pb2.TASK_STARTING: "starting", mesos_pb2.TASK_RUNNING: "running", mesos_pb2.TASK_KILLING: "running"}
 """States of an unfinished task, in the scheduler's words."""
-Question = Callable[[State, float], tuple[list[Fact], None]]
+Make = Callable[[State, float], list[Fact]]
+"""Makes facts to be recorded."""
+ABSENT_CHECK_SECONDS = 5.0
+"""Between two searches for executors that do not connect."""
 
 
 class Executors(Streams[int]):
     """The streams of connected executors.
 
     on_ended : called with framework, agent, executor and wait status when an executor has ended
-    happen : records the facts of a question as soon as possible; called in the event loop
+    happen : records facts as soon as possible; called in the event loop
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.on_ended: Callable[[str, str, str, int], None] = lambda who, agent, name, status: None
-        self.happen: Callable[[Question], object] = lambda question: None
+        self.happen: Callable[[Make], object] = lambda make: None
         self._told: dict[int, set[int]] = {}  # by executor, the tasks sent to it, if known
         self._absent: dict[int, float] = {}
 
@@ -86,7 +93,7 @@ class Executors(Streams[int]):
             if status == PLACED and job not in told:
                 fresh.append(job)
             elif status >= STOPPING and not self._tell_to_end(state, job):
-                facts += _never_told(state, job, now)
+                facts += _never_told(job, state, now)
         self._launch(state, number, fresh)
         said = [fact for update in call.unacknowledged_updates for fact in self.say(state, number, update.status, now)]
         if _status(state, number) >= STOPPING:
@@ -146,11 +153,9 @@ class Executors(Streams[int]):
         told = []
         for group, infos in grouped.items():
             if group.startswith("/"):
-                told.append(Event(type=Event.LAUNCH, launch=Event.Launch(task=infos[0])))
+                told.append(Event(type=Event.LAUNCH, launch={"task": infos[0]}))
             else:
-                event = Event(type=Event.LAUNCH_GROUP)
-                event.launch_group.task_group.tasks.extend(infos)
-                told.append(event)
+                told.append(Event(type=Event.LAUNCH_GROUP, launch_group={"task_group": {"tasks": infos}}))
         self.tell(number, told)
 
     def _stopped(self, state: State, jobs: Iterable[int]) -> None:
@@ -158,7 +163,7 @@ class Executors(Streams[int]):
             if job in state.frameworks.executors:
                 self.tell(job, [Event(type=Event.SHUTDOWN)])
             elif job in state.frameworks.inside and not self._tell_to_end(state, job):
-                self._soon(self.happen, partial(_end_never_told, job))
+                self._soon(self.happen, partial(_never_told, job))
 
     def _tell_to_end(self, state: State, job: int) -> bool:
         """Ask an executor to end a task, now or when it reconnects; return False if it never got the task."""
@@ -166,11 +171,8 @@ class Executors(Streams[int]):
         if number in self._told and job not in self._told[number]:
             return False
         spec = state.index.specs[job]
-        event = Event(type=Event.KILL)
-        event.kill.task_id.value = spec.task
-        if spec.grace is not None:
-            event.kill.kill_policy.grace_period.nanoseconds = int(spec.grace * 1e9)
-        self.tell(number, [event])
+        policy = None if spec.grace is None else {"grace_period": {"nanoseconds": int(spec.grace * 1e9)}}
+        self.tell(number, [Event(type=Event.KILL, kill={"task_id": {"value": spec.task}, "kill_policy": policy})])
         return True
 
     def _must_end(self, state: State, attempts: Attempts) -> None:
@@ -180,14 +182,14 @@ class Executors(Streams[int]):
             if inside and self._loop is not None:
                 self._soon(self._loop.call_later, grace, self.happen, partial(_end_executors_of, inside))
 
-    def end_those_of_before(self, state: State, now: float) -> tuple[list[Fact], None]:
+    def end_those_of_before(self, state: State, now: float) -> list[Fact]:
         """Do the same for tasks that were stopped before the scheduler started."""
         f = state.frameworks
         late = [job for job in f.inside if _status(state, job) > STOPPING]
         if late:
             rows = state.job_rows(np.array(late, np.int64))
             self._must_end(state, state.attempts_of(state.jobs.first[rows]))
-        return [], None
+        return []
 
     def _ended(self, state: State, fact: TasksFinished) -> None:
         for job, outcome, code in zip(fact.job.tolist(), fact.outcome.tolist(), fact.code.tolist(), strict=True):
@@ -240,27 +242,20 @@ def check_status(status: mesos_pb2.TaskStatus) -> None:
 
 
 def acknowledged(status: mesos_pb2.TaskStatus) -> Event:
-    event = Event(type=Event.ACKNOWLEDGED)
-    event.acknowledged.task_id.CopyFrom(status.task_id)
-    event.acknowledged.uuid = status.uuid
-    return event
+    return Event(type=Event.ACKNOWLEDGED, acknowledged={"task_id": status.task_id, "uuid": status.uuid})
 
 
-def _never_told(state: State, job: int, now: float) -> list[Fact]:
+def _never_told(job: int, state: State, now: float) -> list[Fact]:
     """Return the facts that end a task which was stopped before its executor got it."""
     stopped = job in state.frameworks.inside and _status(state, job) >= STOPPING
     return frameworks.ended_within([job], Outcome.STOPPED, now) if stopped else []
 
 
-def _end_never_told(job: int, state: State, now: float) -> tuple[list[Fact], None]:
-    return _never_told(state, job, now), None
-
-
-def _end_executors_of(jobs: list[int], state: State, now: float) -> tuple[list[Fact], None]:
+def _end_executors_of(jobs: list[int], state: State, now: float) -> list[Fact]:
     """Stop the executors of tasks that should have ended and have not."""
     inside = state.frameworks.inside
     late = {inside[job] for job in jobs if job in inside and _status(state, job) >= STOPPING}
-    return [fact for number in sorted(late) for fact in frameworks.shut_down(state, number, now)], None
+    return [fact for number in sorted(late) for fact in frameworks.shut_down(state, number, now)]
 
 
 def _status(state: State, job: int) -> int:
@@ -272,12 +267,83 @@ def _executor_info(spec: Job) -> mesos_pb2.ExecutorInfo:
 
 
 def _subscribed(state: State, executor: Executor) -> Event:
-    event = Event(type=Event.SUBSCRIBED)
-    event.subscribed.executor_info.CopyFrom(_executor_info(state.index.specs[executor.job]))
     member = state.frameworks.members[executor.framework].framework
-    event.subscribed.framework_info.CopyFrom(info_of(member, executor.framework))
     node = state.cluster.specs[state.cluster.rows[executor.node]]
-    event.subscribed.agent_info.CopyFrom(mesos_pb2.AgentInfo(hostname=node.name, resources=resources_of(node.capacity)))
-    event.subscribed.agent_info.id.value = node.name
-    event.subscribed.agent_info.attributes.extend(events.attributes_of(node.labels))
-    return event
+    resources, attributes = resources_of(node.capacity), events.attributes_of(node.labels)
+    agent = {"id": {"value": node.name}, "hostname": node.name, "resources": resources, "attributes": attributes}
+    info, framework = _executor_info(state.index.specs[executor.job]), info_of(member, executor.framework)
+    return Event(type=Event.SUBSCRIBED, subscribed={"executor_info": info, "framework_info": framework, "agent_info": agent})
+
+
+class ExecutorCalls:
+    """Handles the calls of all executors.
+
+    subscriptions : of the frameworks, which get what their executors send
+    """
+
+    def __init__(self, client: StateClient, executors: Executors, subscriptions: Subscriptions) -> None:
+        self._client, self._executors, self._subscriptions = client, executors, subscriptions
+
+    async def subscribe(self, call: Call, token: str, stream: Stream) -> None:
+        for update in call.subscribe.unacknowledged_updates:
+            check_status(update.status)
+
+        def question(state: State, now: float) -> tuple[list[Fact], None]:
+            number = self._find(state, call, token)
+            if number not in state.frameworks.executors or call.framework_id.value not in state.frameworks.members:
+                raise CallRefused(403, "Only executors of a registered framework can subscribe")
+            return self._executors.begin(state, number, call.subscribe, stream, now), None
+
+        await self._client.ask(question, changes=True)
+        stream.tell(acknowledged(update.status) for update in call.subscribe.unacknowledged_updates)
+
+    async def leave(self, stream: Stream) -> None:
+        stream.end()
+
+        def left(state: State, now: float) -> list[Fact]:
+            self._executors.drop(stream)
+            return []
+
+        await self._client.record(left)
+
+    async def take(self, call: Call, token: str) -> None:
+        if call.type == Call.UPDATE:
+            check_status(call.update.status)
+        who, name = call.framework_id.value, call.executor_id.value
+
+        def question(state: State, now: float) -> tuple[list[Fact], Stream | None]:
+            number = self._find(state, call, token)
+            stream, known = self._executors.streams.get(number), state.frameworks.executors.get(number)
+            if known is not None and stream is None:
+                raise CallRefused(403, "Executor is not subscribed")
+            if call.type == Call.UPDATE:
+                return self._executors.say(state, number, call.update.status, now), stream
+            if call.type == Call.MESSAGE:
+                agent = (known or state.frameworks.tasks[who][name]).node
+                self._subscriptions.tell(who, [events.message(agent, name, call.message.data)])
+            return [], None
+
+        stream = await self._client.ask(question, changes=True)
+        if stream is not None:
+            stream.tell([acknowledged(call.update.status)])
+
+    def _find(self, state: State, call: Call, token: str) -> int:
+        """Return the job of the executor that makes a call. Raises CallRefused if its secret is another's."""
+        f, who, name = state.frameworks, call.framework_id.value, call.executor_id.value
+        number = self._executors.find(state, who, name, token)
+        if number is not None:
+            return number
+        if who not in f.members:
+            raise CallRefused(400, "Framework cannot be found")
+        if name not in f.tasks.get(who, {}) and all((each.framework, each.name) != (who, name) for each in f.executors.values()):
+            raise CallRefused(400, "Executor cannot be found")
+        raise CallRefused(
+            401, "this executor's secret, MESOS_EXECUTOR_AUTHENTICATION_TOKEN, is needed: send 'Authorization: Bearer ...'"
+        )
+
+    async def go_on(self) -> None:
+        """End executors that do not connect, for ever; first those that a scheduler before was ending."""
+        await self._client.record(self._executors.end_those_of_before)
+        while True:
+            await asyncio.sleep(ABSENT_CHECK_SECONDS)
+            await self._client.record(self._executors.end_absent)

@@ -22,7 +22,7 @@ from fairlead.scheduler.state import State
 from fairlead.service.mesos import events, groups, statuses, tasks
 from fairlead.service.mesos.messages.mesos_pb2 import ExecutorInfo, Offer, TaskInfo, TaskStatus
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
-from fairlead.service.mesos.reservations import DONE, is_volume, moves_of
+from fairlead.service.mesos.resources import DONE, is_volume, moves_of
 from fairlead.service.mesos.sandboxes import Sandboxes
 from fairlead.service.unfinished_jobs import UnfinishedJobs, totals, unfinished
 

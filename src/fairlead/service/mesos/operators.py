@@ -19,14 +19,23 @@ from fairlead.scheduler.state import State
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.mesos import events, shares
 from fairlead.service.mesos.authenticator import FrameworkCaller
-from fairlead.service.mesos.cluster_view import AgentView, ClusterView, FrameworkView, RoleView, cluster_view
-from fairlead.service.mesos.completed import MOST_FRAMEWORKS, MOST_TASKS, Completed, TaskView
+from fairlead.service.mesos.cluster_view import (
+    MOST_FRAMEWORKS,
+    MOST_TASKS,
+    AgentView,
+    ClusterView,
+    Completed,
+    FrameworkView,
+    RoleView,
+    TaskView,
+    cluster_view,
+)
 from fairlead.service.mesos.descriptions import info_of
 from fairlead.service.mesos.encoding import as_json, missing_body
 from fairlead.service.mesos.messages import mesos_pb2
 from fairlead.service.mesos.messages.master_pb2 import Call, Response
-from fairlead.service.mesos.reservations import resources_of_reservation
-from fairlead.service.mesos.resources import THEIRS, ports_of, resources_of, to_mesos
+from fairlead.service.mesos.messages.quota_pb2 import QuotaStatus
+from fairlead.service.mesos.resources import THEIRS, ports_of, resources_of, resources_of_reservation, to_mesos
 
 BUILT = f"fairlead {fairlead.__version__}"
 ALWAYS = ("cpu", "memory", "disk", "gpu")
@@ -42,7 +51,8 @@ DEFAULT_TASKS = 100
 """Tasks in one answer, unless `limit` is given."""
 Query = Mapping[str, str]
 """The query parameters of a request."""
-Handler = Callable[[FrameworkCaller | None, Query], Awaitable[Any]]
+View = Callable[[Any, Query], Any]
+"""Makes the JSON of a GET endpoint from a :class:`ClusterView`."""
 SetApart = Callable[[FrameworkCaller, str, mesos_pb2.Offer.Operation], Awaitable[None]]
 """Applies an operation on reservations on an agent, for a caller."""
 
@@ -57,14 +67,20 @@ class Operators:
     def __init__(self, client: StateClient, master: mesos_pb2.MasterInfo, completed: Completed, set_apart: SetApart) -> None:
         self._client, self._master, self._since, self._set_apart = client, master, time.time(), set_apart
         self._completed, self.leader = completed, f"//{master.hostname}:{master.port}"
-        self.views: Mapping[str, Handler] = {
-            "/version": self._version, "/health": self._health, "/state": self._state, "/state-summary": self._summary,
-            "/flags": self._flags, "/slaves": self._slaves, "/tasks": self._tasks, "/frameworks": self._frameworks,
-            "/roles": self._roles, "/weights": self._weights, "/quota": self._quota, "/metrics/snapshot": self._metrics,
+        self.views: Mapping[str, View] = {
+            "/version": self._version, "/health": lambda found, query: None, "/state": self._state,
+            "/state-summary": self._summary, "/flags": self._flags, "/slaves": self._slaves, "/tasks": self._tasks,
+            "/frameworks": self._frameworks, "/roles": lambda found, query: {"roles": [_role(role) for role in found.roles]},
+            "/weights": lambda found, query: _weights(found),
+            "/quota": lambda found, query: {"infos": [], "configs": [], **as_json(_quota(found))},
+            "/metrics/snapshot": lambda found, query: self._metrics(found),
         }  # fmt: skip
 
-    async def _cluster_view(self, who: FrameworkCaller | None) -> ClusterView:
-        assert who is not None, "endpoints without authentication need no state"
+    async def look(self, view: View, who: FrameworkCaller | None, query: Query) -> Any:
+        """Return what a view shows to a caller; without one it needs no state."""
+        return view(await self._cluster_view(who) if who is not None else None, query)
+
+    async def _cluster_view(self, who: FrameworkCaller) -> ClusterView:
         rules, caller = self._client.authenticator.rules, who.caller
 
         def sees(member: Member) -> bool:
@@ -84,33 +100,27 @@ class Operators:
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
-    async def _version(self, who: FrameworkCaller | None, query: Query) -> Any:
+    def _version(self, found: ClusterView | None, query: Query) -> dict[str, Any]:
         return {"version": events.VERSION, "build_user": BUILT, "build_time": 0.0, "build_date": ""}
 
-    async def _health(self, who: FrameworkCaller | None, query: Query) -> Any:
-        return None
-
-    async def _state(self, who: FrameworkCaller | None, query: Query) -> Any:
-        found, master = await self._cluster_view(who), self._master
-        active = sum(agent.active for agent in found.agents)
+    def _state(self, found: ClusterView, query: Query) -> dict[str, Any]:
+        master, active = self._master, sum(agent.active for agent in found.agents)
         return {
-            **await self._version(who, query), "start_time": self._since, "elected_time": self._since, "id": master.id,
+            **self._version(found, {}), "start_time": self._since, "elected_time": self._since, "id": master.id,
             "pid": master.pid, "hostname": master.hostname, "leader": master.pid,
             "leader_info": {"id": master.id, "pid": master.pid, "port": master.port, "hostname": master.hostname},
-            "capabilities": [], **await self._flags(who, query), "activated_slaves": active,
-            "deactivated_slaves": len(found.agents) - active, "unreachable_slaves": 0, **self._slaves_of(found),
-            **self._frameworks_of(found), "orphan_tasks": [],
+            "capabilities": [], **self._flags(found, {}), "activated_slaves": active,
+            "deactivated_slaves": len(found.agents) - active, "unreachable_slaves": 0, **self._slaves(found, {}),
+            **self._frameworks(found, {}), "orphan_tasks": [],
         }  # fmt: skip
 
-    async def _flags(self, who: FrameworkCaller | None, query: Query) -> Any:
-        timeout = await self._client.read(lambda state: state.settings.offer_timeout)
+    def _flags(self, found: ClusterView, query: Query) -> dict[str, Any]:
         most = {"max_completed_frameworks": str(MOST_FRAMEWORKS), "max_completed_tasks_per_framework": str(MOST_TASKS)}
         here = {"hostname": self._master.hostname, "port": str(self._master.port)}
-        return {"flags": {**here, **most, "offer_timeout": f"{timeout:g}secs"}}
+        return {"flags": {**here, **most, "offer_timeout": f"{found.offer_timeout:g}secs"}}
 
-    async def _summary(self, who: FrameworkCaller | None, query: Query) -> Any:
+    def _summary(self, found: ClusterView, query: Query) -> dict[str, Any]:
         """Return agents and frameworks with their numbers of tasks by state, without the tasks."""
-        found = await self._cluster_view(who)
         of_agents: dict[str, dict[str, list[TaskView]]] = {}
         for each in found.frameworks:
             for task in each.tasks:
@@ -128,14 +138,9 @@ class Operators:
             told.append({**summary, **_counts(each.tasks), "slave_ids": list(agents)})
         return {"hostname": self._master.hostname, "slaves": slaves, "frameworks": told}
 
-    async def _slaves(self, who: FrameworkCaller | None, query: Query) -> Any:
-        found = await self._cluster_view(who)
-        return self._slaves_of(
-            found._replace(agents=[each for each in found.agents if _is_asked(query, "slave_id", each.node.name)])
-        )
-
-    def _slaves_of(self, found: ClusterView) -> dict[str, Any]:
-        return {"slaves": [self._slave(agent) for agent in found.agents], "recovered_slaves": []}
+    def _slaves(self, found: ClusterView, query: Query) -> dict[str, Any]:
+        asked = [self._slave(agent) for agent in found.agents if _is_asked(query, "slave_id", agent.node.name)]
+        return {"slaves": asked, "recovered_slaves": []}
 
     def _slave(self, agent: AgentView) -> dict[str, Any]:
         node = agent.node
@@ -149,9 +154,8 @@ class Operators:
             "version": events.VERSION, "capabilities": ["MULTI_ROLE", "HIERARCHICAL_ROLE"],
         }  # fmt: skip
 
-    async def _tasks(self, who: FrameworkCaller | None, query: Query) -> Any:
+    def _tasks(self, view: ClusterView, query: Query) -> dict[str, Any]:
         """Return tasks, latest first unless `order` is ``asc``, from `offset` on, at most `limit`."""
-        view = await self._cluster_view(who)
         found = [
             (each.id, task)
             for each in chain(view.frameworks, view.completed)
@@ -172,22 +176,15 @@ class Operators:
             "statuses": [{"state": mesos_pb2.TaskState.Name(task.state), "timestamp": self._client.clock.wall(launched.at)}],
         }  # fmt: skip
 
-    async def _frameworks(self, who: FrameworkCaller | None, query: Query) -> Any:
-        found = await self._cluster_view(who)
-        return self._frameworks_of(
-            found._replace(
-                frameworks=[each for each in found.frameworks if _is_asked(query, "framework_id", each.id)],
-                completed=[each for each in found.completed if _is_asked(query, "framework_id", each.id)],
-            )
+    def _frameworks(self, found: ClusterView, query: Query) -> dict[str, Any]:
+        here, gone = (
+            [self._framework(each) for each in of if _is_asked(query, "framework_id", each.id)]
+            for of in (found.frameworks, found.completed)
         )
-
-    def _frameworks_of(self, found: ClusterView) -> dict[str, Any]:
-        here, gone = ([self._framework(each) for each in of] for of in (found.frameworks, found.completed))
         return {"frameworks": here, "completed_frameworks": gone, "unregistered_frameworks": []}
 
     def _framework(self, each: FrameworkView) -> dict[str, Any]:
         info, member = info_of(each.member.framework, each.id), each.member
-        connected = each.gone_at is None and member.away_since is None
         left_at = member.away_since if each.gone_at is None else each.gone_at
         used = amounts(each.used, joined(chain(*(task.ports for task in each.tasks if not task.launched.over))))
         return {
@@ -195,8 +192,8 @@ class Operators:
             "hostname": info.hostname, "webui_url": info.webui_url, "checkpoint": info.checkpoint,
             "failover_timeout": info.failover_timeout,
             "capabilities": [mesos_pb2.FrameworkInfo.Capability.Type.Name(one.type) for one in info.capabilities],
-            "roles": list(member.framework.roles), "role": member.framework.roles[0], "active": connected,
-            "connected": connected, "recovered": False, "registered_time": self._client.clock.wall(member.since),
+            "roles": list(member.framework.roles), "role": member.framework.roles[0], "active": each.connected,
+            "connected": each.connected, "recovered": False, "registered_time": self._client.clock.wall(member.since),
             "unregistered_time": 0.0 if left_at is None else self._client.clock.wall(left_at), "resources": used,
             "used_resources": used,
             "offered_resources": amounts(each.offered, joined(chain(*(offer.ports for offer in each.offers)))),
@@ -204,33 +201,6 @@ class Operators:
             "completed_tasks": [self._task(each.id, task) for task in each.tasks if task.launched.over], "executors": [],
             "offers": [events.offer_name(offer.id) for offer in each.offers],
         }  # fmt: skip
-
-    async def _roles(self, who: FrameworkCaller | None, query: Query) -> Any:
-        return {"roles": [_role(role) for role in (await self._cluster_view(who)).roles]}
-
-    async def _weights(self, who: FrameworkCaller | None, query: Query) -> Any:
-        return [{"role": role.name, "weight": weight(role)} for role in (await self._cluster_view(who)).roles]
-
-    async def _quota(self, who: FrameworkCaller | None, query: Query) -> Any:
-        told = self._quota_status(await self._cluster_view(who))
-        return {"infos": [as_json(info) for info in told.infos], "configs": [as_json(one) for one in told.configs]}
-
-    @staticmethod
-    def _quota_status(found: ClusterView) -> Any:
-        told = Response().get_quota.status
-        for role in found.roles:
-            if role.queue.guarantee or role.queue.limit:
-                config = told.configs.add(role=role.name)
-                for kept, said in ((config.guarantees, role.queue.guarantee), (config.limits, role.queue.limit)):
-                    for name, amount in said.items():
-                        theirs = THEIRS.get(name, name)
-                        kept[theirs].value = to_mesos(theirs, amount)
-            if role.queue.guarantee:
-                told.infos.add(role=role.name, guarantee=resources_of(role.queue.guarantee))
-        return told
-
-    async def _metrics(self, who: FrameworkCaller | None, query: Query) -> Any:
-        return _metrics_of(await self._cluster_view(who), time.time() - self._since)
 
     # -- the API of version 1 --------------------------------------------------------------------------------------
 
@@ -251,97 +221,83 @@ class Operators:
             getattr(getattr(operation, kind), things).extend(getattr(query, things))
             await self._set_apart(who, query.agent_id.value, operation)
             return None
-        if name not in _ANSWERED:
+        answers = self._answers()
+        if name not in answers:
             raise Refused(f"{name} is not supported")
-        told = Response(type=name)
-        if call.type == Call.GET_HEALTH:
-            told.get_health.healthy = not self._client.loop.stalled
-        elif call.type == Call.GET_VERSION:
-            told.get_version.version_info.version = events.VERSION
-            told.get_version.version_info.build_user = BUILT
-        elif call.type == Call.GET_MASTER:
-            told.get_master.master_info.CopyFrom(self._master)
-            told.get_master.start_time = told.get_master.elected_time = self._since
-        elif call.type == Call.GET_FLAGS:
-            for flag, value in (await self._flags(who, {}))["flags"].items():
-                told.get_flags.flags.add(name=flag, value=value)
-        else:
-            self._fill(told, name.lower(), await self._cluster_view(who))
-        return told
+        found = None if name in _WITHOUT_STATE else await self._cluster_view(who)
+        return Response(type=name, **{name.lower(): answers[name](found)})
 
-    def _fill(self, told: Any, name: str, found: ClusterView) -> None:
-        """Fill the field of an answer that has this name."""
-        field = getattr(told, name)
-        field.SetInParent()
-        match name:
-            case "get_state":
-                for each in ("get_agents", "get_frameworks", "get_tasks", "get_executors"):
-                    self._fill(field, each, found)
-            case "get_agents":
-                self._fill_agents(field, found)
-            case "get_frameworks":
-                self._fill_frameworks(field, found)
-            case "get_tasks":
-                self._fill_tasks(field, found)
-            case "get_roles":
-                for role in found.roles:
-                    made = field.roles.add(name=role.name, weight=weight(role), resources=resources_of(role.used))
-                    made.frameworks.extend(mesos_pb2.FrameworkID(value=who) for who in role.frameworks)
-            case "get_weights":
-                for role in found.roles:
-                    field.weight_infos.add(role=role.name, weight=weight(role))
-            case "get_quota":
-                field.status.CopyFrom(self._quota_status(found))
-            case "get_metrics":
-                for metric, value in _metrics_of(found, time.time() - self._since).items():
-                    field.metrics.add(name=metric, value=value)
+    def _answers(self) -> Mapping[str, Callable[[Any], Any]]:
+        """Return what makes the answer to each call that has one."""
+        since, version = self._since, {"version": events.VERSION, "build_user": BUILT}
+        of_state = ("get_agents", "get_frameworks", "get_tasks", "get_executors")
+        answers: dict[str, Callable[[Any], Any]] = {
+            "GET_HEALTH": lambda _: {"healthy": not self._client.loop.stalled},
+            "GET_VERSION": lambda _: {"version_info": version},
+            "GET_MASTER": lambda _: {"master_info": self._master, "start_time": since, "elected_time": since},
+            "GET_FLAGS": lambda found: {"flags": _pairs(self._flags(found, {})["flags"])},
+            "GET_METRICS": lambda found: {"metrics": _pairs(self._metrics(found))},
+            "GET_STATE": lambda found: {name: answers[name.upper()](found) for name in of_state},
+            "GET_AGENTS": lambda found: {"agents": [self._agent_message(agent) for agent in found.agents]},
+            "GET_FRAMEWORKS": self._framework_messages,
+            "GET_EXECUTORS": lambda found: {},
+            "GET_TASKS": self._task_messages,
+            "GET_ROLES": lambda found: {"roles": [_role_message(role) for role in found.roles]},
+            "GET_WEIGHTS": lambda found: {"weight_infos": _weights(found)},
+            "GET_QUOTA": lambda found: {"status": _quota(found)},
+        }
+        return answers
 
-    def _fill_agents(self, told: Response.GetAgents, found: ClusterView) -> None:
-        for agent in found.agents:
-            made = told.agents.add(active=agent.active, version=events.VERSION)
-            made.agent_info.id.value = made.agent_info.hostname = agent.node.name
-            made.agent_info.port = self._master.port
-            made.agent_info.resources.extend(resources_of(agent.capacity))
-            made.agent_info.attributes.extend(events.attributes_of(agent.node.labels))
-            made.registered_time.nanoseconds = int(self._since * NANOSECONDS)
-            made.total_resources.extend(resources_of(agent.unreserved))
-            for mark, its in agent.told.items():
-                made.total_resources.extend(resources_of_reservation(mark, its.said, its.amount, None, refined=True))
-            made.allocated_resources.extend(resources_of(agent.used))
-            made.offered_resources.extend(resources_of(agent.offered))
-            told_of = (made.total_resources, made.allocated_resources, made.offered_resources)
-            for resources, ports in zip(told_of, agent.ports, strict=True):
-                resources.extend([ports_of(ports, None, refined=False)] if ports else [])
+    def _time(self, at: float) -> dict[str, int]:
+        return {"nanoseconds": int(self._client.clock.wall(at) * NANOSECONDS)}
 
-    def _fill_frameworks(self, told: Response.GetFrameworks, found: ClusterView) -> None:
-        agents = {agent.row: agent for agent in found.agents}
+    def _agent_message(self, agent: AgentView) -> dict[str, Any]:
+        name, total = agent.node.name, resources_of(agent.unreserved)
+        for mark, its in agent.told.items():
+            total += resources_of_reservation(mark, its.said, its.amount, None, refined=True)
+        amounts = (total, resources_of(agent.used), resources_of(agent.offered))
+        whole, used, offered = (of + ports_of(ports, None, False) for of, ports in zip(amounts, agent.ports, strict=True))
+        info = {"id": {"value": name}, "hostname": name, "port": self._master.port, "resources": resources_of(agent.capacity)}
+        return {
+            "active": agent.active, "version": events.VERSION, "total_resources": whole, "allocated_resources": used,
+            "offered_resources": offered, "registered_time": {"nanoseconds": int(self._since * NANOSECONDS)},
+            "agent_info": {**info, "attributes": events.attributes_of(agent.node.labels)},
+        }  # fmt: skip
+
+    def _framework_messages(self, found: ClusterView) -> dict[str, Any]:
+        agents, told = {agent.row: agent for agent in found.agents}, []
         for each in chain(found.frameworks, found.completed):
-            connected = each.gone_at is None and each.member.away_since is None
-            rows = told.frameworks if each.gone_at is None else told.completed_frameworks
-            made = rows.add(active=connected, connected=connected, recovered=False)
-            made.framework_info.CopyFrom(info_of(each.member.framework, each.id))
-            made.registered_time.nanoseconds = int(self._client.clock.wall(each.member.since) * NANOSECONDS)
-            if each.gone_at is not None:
-                made.unregistered_time.nanoseconds = int(self._client.clock.wall(each.gone_at) * NANOSECONDS)
-            known = events.knows(each.member.framework)
+            known, offers = events.knows(each.member.framework), []
             for offer in each.offers:
                 agent = agents[offer.node]
                 said = {mark: reservation.said for mark, reservation in agent.role_reservations.items()}
-                made.offers.append(events.to_offer(offer, agent.node, known, said))
-            made.allocated_resources.extend(resources_of(each.used))
-            made.offered_resources.extend(resources_of(each.offered))
+                offers.append(events.to_offer(offer, agent.node, known, said))
+            made = {
+                "framework_info": info_of(each.member.framework, each.id), "active": each.connected,
+                "connected": each.connected, "recovered": False, "registered_time": self._time(each.member.since),
+                "unregistered_time": None if each.gone_at is None else self._time(each.gone_at), "offers": offers,
+                "allocated_resources": resources_of(each.used), "offered_resources": resources_of(each.offered),
+            }  # fmt: skip
+            told.append(made)
+        here = len(found.frameworks)
+        return {"frameworks": told[:here], "completed_frameworks": told[here:]}
 
-    def _fill_tasks(self, told: Response.GetTasks, found: ClusterView) -> None:
+    def _task_messages(self, found: ClusterView) -> dict[str, Any]:
+        told: dict[str, list[Any]] = {"tasks": [], "completed_tasks": []}
         for each in chain(found.frameworks, found.completed):
             for task in each.tasks:
-                rows = told.completed_tasks if task.launched.over else told.tasks
-                made = rows.add(name=task.name, state=task.state)
-                made.task_id.value, made.framework_id.value = task.id, each.id
-                made.agent_id.value = task.launched.node
-                made.resources.extend(resources_of(task.launched.demand, role=task.launched.role))
-                made.resources.extend([ports_of(task.ports, task.launched.role, refined=False)] if task.ports else [])
-                at = self._client.clock.wall(task.launched.at)
-                made.statuses.append(events.status(task.id, task.state, agent=task.launched.node, at=at))
+                launched, at = task.launched, self._client.clock.wall(task.launched.at)
+                resources = resources_of(launched.demand, role=launched.role) + ports_of(task.ports, launched.role, False)
+                made = {
+                    "name": task.name, "state": task.state, "task_id": {"value": task.id}, "framework_id": {"value": each.id},
+                    "agent_id": {"value": launched.node}, "resources": resources,
+                    "statuses": [events.status(task.id, task.state, agent=launched.node, at=at)],
+                }  # fmt: skip
+                told["completed_tasks" if launched.over else "tasks"].append(made)
+        return told
+
+    def _metrics(self, found: ClusterView) -> dict[str, float]:
+        return _metrics_of(found, time.time() - self._since)
 
     async def _update(self, who: FrameworkCaller, call: Call) -> None:
         check_operates(self._client.authenticator.rules, who.caller)
@@ -353,7 +309,7 @@ class Operators:
                 fact = shares.with_quota(state, call.update_quota.quota_configs, call.update_quota.force, now)
             return ([fact] if fact else []), None
 
-        await self._client.ask(question, changes=True, by=who.name or who.caller.person.name)
+        await self._client.ask(question, changes=True, by=who.by)
 
     async def _tear_down(self, who: FrameworkCaller, identity: str) -> None:
         """Remove a framework: the caller's own, if their principal covers all its roles; an operator may remove any."""
@@ -369,7 +325,7 @@ class Operators:
                 check_reaches(who.caller, queue_of(role))
             return frameworks.tear_down(state, identity, now), None
 
-        await self._client.ask(question, changes=True, by=who.name or who.caller.person.name)
+        await self._client.ask(question, changes=True, by=who.by)
 
 
 ON_RESERVATIONS = {
@@ -379,11 +335,34 @@ ON_RESERVATIONS = {
     "DESTROY_VOLUMES": ("destroy", "volumes"),
 }
 """The calls on reservations: the framework operation of each, and its field with the resources."""
-_ANSWERED = {
-    "GET_HEALTH", "GET_FLAGS", "GET_VERSION", "GET_METRICS", "GET_STATE", "GET_AGENTS", "GET_FRAMEWORKS", "GET_EXECUTORS",
-    "GET_TASKS", "GET_ROLES", "GET_WEIGHTS", "GET_MASTER", "GET_QUOTA",
-}  # fmt: skip
-"""The supported calls with an answer."""
+_WITHOUT_STATE = ("GET_HEALTH", "GET_VERSION", "GET_MASTER")
+"""Calls whose answer says nothing of the cluster."""
+
+
+def _pairs(said: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in said.items()]
+
+
+def _weights(found: ClusterView) -> list[dict[str, Any]]:
+    return [{"role": role.name, "weight": weight(role)} for role in found.roles]
+
+
+def _quota(found: ClusterView) -> QuotaStatus:
+    """Return guarantees and limits, in the newer form and in the older one of guarantees alone."""
+    told = QuotaStatus()
+    for role in found.roles:
+        queue = role.queue
+        if queue.guarantee or queue.limit:
+            guarantees, limits = ({n: {"value": v} for n, v in _theirs(said).items()} for said in (queue.guarantee, queue.limit))
+            told.configs.add(role=role.name, guarantees=guarantees, limits=limits)
+        if queue.guarantee:
+            told.infos.add(role=role.name, guarantee=resources_of(queue.guarantee))
+    return told
+
+
+def _theirs(said: Quantities) -> dict[str, float]:
+    """Convert amounts to Mesos' names and units."""
+    return {theirs: to_mesos(theirs, amount) for name, amount in said.items() for theirs in [THEIRS.get(name, name)]}
 
 
 def _is_asked(query: Query, name: str, identity: str) -> bool:
@@ -399,9 +378,7 @@ def _number(query: Query, name: str, otherwise: int) -> int:
 
 def amounts(said: Quantities, ports: Ranges = NO_PORTS) -> dict[str, float | str]:
     """Format amounts and ports as the old endpoints do."""
-    every = {**dict.fromkeys(ALWAYS, 0), **said}
-    told: dict[str, float | str] = {}
-    told |= {THEIRS.get(name, name): to_mesos(THEIRS.get(name, name), amount) for name, amount in every.items()}
+    told: dict[str, float | str] = {**_theirs({**dict.fromkeys(ALWAYS, 0), **said})}
     return told | ({"ports": f"[{', '.join(f'{first}-{last}' for first, last in ports)}]"} if ports else {})
 
 
@@ -418,8 +395,13 @@ def weight(role: RoleView) -> float:
     return float(max(said.values(), default=1.0)) if isinstance(said, dict) else float(said)
 
 
+def _role_message(role: RoleView) -> dict[str, Any]:
+    frameworks = [{"value": who} for who in role.frameworks]
+    return {"name": role.name, "weight": weight(role), "resources": resources_of(role.used), "frameworks": frameworks}
+
+
 def _role(role: RoleView) -> dict[str, Any]:
-    used, limit = amounts(role.used), {THEIRS.get(n, n): to_mesos(THEIRS.get(n, n), a) for n, a in role.queue.limit.items()}
+    used, limit = amounts(role.used), _theirs(role.queue.limit)
     told = {"name": role.name, "weight": weight(role), "frameworks": role.frameworks, "resources": used, "allocated": used}
     quota = {"role": role.name, "guarantee": amounts(role.queue.guarantee), "limit": limit, "consumed": used}
     return told | ({"quota": quota} if role.queue.guarantee or limit else {})

@@ -16,18 +16,16 @@ from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
-from fairlead.service.connections.host_names import LOOPBACK
-from fairlead.service.connections.listening import Listener, Where
+from fairlead.service.connections.listening import Listener, Where, accepted_names
 from fairlead.service.connections.slots import ConnectionSlots, Kind
 from fairlead.service.connections.web_server import WebServer
 from fairlead.service.loop import Busy
 from fairlead.service.mesos.app import MesosApp
 from fairlead.service.mesos.authenticator import FrameworkAuthenticator
 from fairlead.service.mesos.calls import Calls
-from fairlead.service.mesos.completed import Completed
+from fairlead.service.mesos.cluster_view import Completed
 from fairlead.service.mesos.events import VERSION, failure
-from fairlead.service.mesos.executor_calls import ExecutorCalls
-from fairlead.service.mesos.executors import Executors
+from fairlead.service.mesos.executors import ExecutorCalls, Executors
 from fairlead.service.mesos.messages.mesos_pb2 import MasterInfo
 from fairlead.service.mesos.operators import Operators
 from fairlead.service.mesos.sandboxes import ASIDE, Sandboxes
@@ -80,7 +78,7 @@ class MesosServer:
         master = master_info(self.listener)
         certificate = _certificate(self._where.certificate) if self._where.certificate is not None else ""
         self._calls = Calls(client, self._subscriptions, self._executors, unfinished, self._sandboxes, master, certificate)
-        self._executor_calls = ExecutorCalls(client, self._executors, self._subscriptions, self._calls.until_taken)
+        self._executor_calls = ExecutorCalls(client, self._executors, self._subscriptions)
         authenticator = FrameworkAuthenticator(client.authenticator, self._principals)
         operators = Operators(client, master, self._completed, self._calls.set_apart)
         app = MesosApp(authenticator, self._calls, self._executor_calls, operators, self._names())
@@ -93,12 +91,9 @@ class MesosServer:
     def _names(self) -> set[str]:
         """Return the accepted host names; empty for all."""
         host = self.listener.socket.getsockname()[0]
-        names = {host, *LOOPBACK, *self._where.names}
-        if not is_loopback(host):
-            if self._principals is not None:
-                return set()  # a web page does not know the secret
-            names |= {socket.gethostname(), socket.getfqdn()}
-        return {name.lower().rstrip(".") for name in names}
+        if self._principals is not None and not is_loopback(host):
+            return set()  # a web page does not know the secret
+        return accepted_names(self._where._replace(host=host, port=self.listener.socket.getsockname()[1]))
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         self._subscriptions.attach(loop)
@@ -150,10 +145,10 @@ def master_info(listener: Listener) -> MasterInfo:
     host = address if is_loopback(address) else socket.getfqdn()
     found = ip_address("127.0.0.1" if ":" in address or address == "0.0.0.0" else address)  # noqa: S104 only compared
     assert isinstance(found, IPv4Address)
-    told = MasterInfo(id=str(uuid.uuid4()), ip=int.from_bytes(found.packed, "little"), port=port)
-    told.pid, told.hostname, told.version = f"master@{found}:{port}", host, VERSION
-    told.address.hostname, told.address.ip, told.address.port = host, str(found), port
-    return told
+    return MasterInfo(
+        id=str(uuid.uuid4()), ip=int.from_bytes(found.packed, "little"), port=port, pid=f"master@{found}:{port}", hostname=host,
+        version=VERSION, address={"hostname": host, "ip": str(found), "port": port},
+    )  # fmt: skip
 
 
 def _certificate(path: Path) -> str:

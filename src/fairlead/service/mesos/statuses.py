@@ -27,27 +27,32 @@ STATES: dict[str, TaskState] = {
     "revoked": mesos_pb2.TASK_LOST,
 }
 """Mesos' states of updates; partition-aware frameworks get TASK_GONE for TASK_LOST."""
-REASONS = {
-    Outcome.OUT_OF_MEMORY: TaskStatus.REASON_CONTAINER_LIMITATION_MEMORY,
-    Outcome.TIME_LIMIT: TaskStatus.REASON_MAX_COMPLETION_TIME_REACHED,
-    Outcome.NOT_STARTED: TaskStatus.REASON_CONTAINER_LAUNCH_FAILED,
+LOSSES = {
+    "lost": (TaskStatus.REASON_AGENT_REMOVED, "its agent was lost"),
+    "revoked": (TaskStatus.REASON_CONTAINER_PREEMPTED, "it was preempted, to make room for others"),
 }
+"""Why a task is lost: reason and message."""
+FAILURES = {
+    Outcome.OUT_OF_MEMORY: (TaskStatus.REASON_CONTAINER_LIMITATION_MEMORY, "Memory limit exceeded"),
+    Outcome.TIME_LIMIT: (TaskStatus.REASON_MAX_COMPLETION_TIME_REACHED, "Maximum completion time reached"),
+    Outcome.NOT_STARTED: (TaskStatus.REASON_CONTAINER_LAUNCH_FAILED, "Command could not be executed: see its output"),
+}
+"""Why a command failed, unless by its exit status or a signal."""
 Wall = Callable[[float], float]
 
 
 def of_update(launched: Launched, task: str, update: Update, framework: Framework, wall: Wall) -> TaskStatus:
     """Convert an update to a status, with the uuid by which it is acknowledged."""
-    if update.said and update.what not in ("lost", "revoked"):
+    if update.said and update.what not in LOSSES:
         told = json_format.Parse(update.said, TaskStatus(), ignore_unknown_fields=True)
         told.task_id.value, told.agent_id.value, told.executor_id.value = task, launched.node, launched.executor or task
         told.uuid = events.uuid_of(launched.job, update.number)
         return told
-    by_agent = update.what in ("lost", "revoked") or launched.executor
-    source = TaskStatus.SOURCE_AGENT if by_agent else TaskStatus.SOURCE_EXECUTOR
+    source = TaskStatus.SOURCE_AGENT if update.what in LOSSES or launched.executor else TaskStatus.SOURCE_EXECUTOR
+    reason, message = _why(update, launched)
     return events.status(
-        task, state_of(update.what, framework), agent=launched.node, source=source, reason=_reason(update, launched),
-        message=_message(update, launched), at=wall(update.at), uuid=events.uuid_of(launched.job, update.number),
-        executor=launched.executor,
+        task, state_of(update.what, framework), agent=launched.node, source=source, reason=reason,
+        message=message, at=wall(update.at), uuid=events.uuid_of(launched.job, update.number), executor=launched.executor,
     )  # fmt: skip
 
 
@@ -56,35 +61,21 @@ def state_of(what: str, framework: Framework) -> TaskState:
     return mesos_pb2.TASK_GONE if state == mesos_pb2.TASK_LOST and framework.partition_aware else state
 
 
-def _reason(update: Update, launched: Launched) -> "TaskStatus.Reason | None":
-    if update.what == "lost":
-        return TaskStatus.REASON_AGENT_REMOVED
-    if update.what == "revoked":
-        return TaskStatus.REASON_CONTAINER_PREEMPTED
-    if update.what == "failed":
-        if launched.executor:
-            return TaskStatus.REASON_EXECUTOR_TERMINATED
-        return REASONS.get(Outcome(update.outcome), TaskStatus.REASON_COMMAND_EXECUTOR_FAILED)
-    return None
-
-
-def _message(update: Update, launched: Launched) -> str:
+def _why(update: Update, launched: Launched) -> "tuple[TaskStatus.Reason | None, str]":
+    """Return the reason and the message of an update; only failures and losses have a reason."""
     if update.what in ("starting", "running"):
-        return ""
-    if update.what in ("lost", "revoked"):
-        return {"lost": "its agent was lost", "revoked": "it was preempted, to make room for others"}[update.what]
-    outcome, code = Outcome(update.outcome), update.code
+        return None, ""
+    if update.what in LOSSES:
+        return LOSSES[update.what]
+    failed, outcome, code = update.what == "failed", Outcome(update.outcome), update.code
     if launched.executor:
-        return "Executor terminated" if update.what == "failed" else "It was not sent to its executor yet"
-    if outcome is Outcome.OUT_OF_MEMORY:
-        return "Memory limit exceeded"
-    if outcome is Outcome.TIME_LIMIT:
-        return "Maximum completion time reached"
-    if outcome is Outcome.NOT_STARTED:
-        return "Command could not be executed: see its output"
+        ended = TaskStatus.REASON_EXECUTOR_TERMINATED, "Executor terminated"
+        return ended if failed else (None, "It was not sent to its executor yet")
+    said = f"Command exited with status {code}"
     if outcome is Outcome.SIGNALLED:
-        return f"Command terminated with signal {signal.strsignal(code) or code}"
-    return f"Command exited with status {code}"
+        said = f"Command terminated with signal {signal.strsignal(code) or code}"
+    reason, said = FAILURES.get(outcome, (TaskStatus.REASON_COMMAND_EXECUTOR_FAILED, said))
+    return reason if failed else None, said
 
 
 def latest(state: State, launched: Launched, framework: Framework) -> TaskState:

@@ -1,24 +1,38 @@
-"""Subscribed frameworks, and the events they get: made from facts once these are recorded.
+"""Subscribed frameworks: the events they get, and their acknowledgements.
 
-For the scheduler's thread; the streams themselves are used in the event loop.
+Events are made from facts once these are recorded, in the scheduler's thread; the streams themselves are used in the event loop.
+
+Acknowledgements of task updates are accepted at once, and recorded soon after, many at a time. The next update of a task is sent
+once the acknowledgement of the one before is recorded. A scheduler that is killed in between may send a task's last update again;
+as in Mesos, the framework then acknowledges it again. What cannot be recorded yet is recorded later. If too much waits,
+acknowledgements are refused.
 """
 
+import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from fairlead.scheduler import facts
-from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.facts import Fact, UpdatesAcknowledged
+from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.state import State
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
+from fairlead.service.loop import Busy
 from fairlead.service.mesos import events, statuses
 from fairlead.service.mesos.groups import Group, broken_groups
+from fairlead.service.mesos.messages.scheduler_pb2 import Call, Event
 from fairlead.service.mesos.streams import Stream, Streams
 
 RESEND_SECONDS = 10.0
 """After which an unacknowledged update is sent again."""
 REPORTED_RESCINDED = ("expired", "node lost", "node drained", "node changed", "others first", "limit", "claimed")
 """Why offers are rescinded that their framework believes valid; it knows itself about its own disconnection."""
+MOST_WAITING = 10_000
+"""Acknowledgements that wait to be recorded."""
 
 
 class Subscriptions(Streams[str]):
@@ -101,7 +115,7 @@ class Subscriptions(Streams[str]):
                     for node in [state.cluster.specs[offer.node]]
                     for said in [{mark: p.said for mark, p in state.frameworks.role_reservations.get(node.name, {}).items()}]
                 ]
-                self.tell(who, [events.offers(made)])
+                self.tell(who, [Event(type=Event.OFFERS, offers={"offers": made})])
 
     def _tell_updates(self, state: State, jobs: Iterable[int], again_before: float = -1.0) -> None:
         """Send the first unacknowledged update of each job, unless it was sent since `again_before`."""
@@ -123,3 +137,58 @@ class Subscriptions(Streams[str]):
     def tell_again(self, state: State) -> None:
         """Send unacknowledged updates again after a while."""
         self._tell_updates(state, list(self._told), time.monotonic() - RESEND_SECONDS)
+
+
+class Noted(NamedTuple):
+    """An acknowledged update: its task, and the agent where the framework believes the task to be, or empty."""
+
+    framework: str
+    task: str
+    agent: str
+    job: int
+    number: int
+
+
+class Acknowledgements:
+    """Acknowledgements that are not recorded yet. For the event loop."""
+
+    def __init__(self, client: StateClient) -> None:
+        self._client = client
+        self._noted: list[Noted] = []
+        self._recording: asyncio.Task[None] | None = None
+
+    def note(self, call: Call) -> None:
+        """Accept an acknowledgement; one of an update that was not sent changes nothing. Raises Busy if too many wait."""
+        if len(self._noted) >= MOST_WAITING:
+            raise Busy(f"{MOST_WAITING} acknowledgements wait to be recorded: the journal cannot be written, or is slow")
+        known = call.acknowledge
+        update = events.update_of(known.uuid)
+        self._noted.append(Noted(call.framework_id.value, known.task_id.value, known.agent_id.value, *update))
+        if self._recording is None:
+            self._recording = asyncio.get_running_loop().create_task(self._record())
+
+    async def _record(self) -> None:
+        try:
+            while self._noted and not self._client.loop.stopped.is_set():
+                noted = self._noted.copy()
+                await self._client.record(partial(recorded, noted))
+                del self._noted[: len(noted)]
+        finally:
+            self._recording = None
+
+
+def recorded(noted: list[Noted], state: State, now: float) -> list[Fact]:
+    """Return the fact of acknowledgements, without known ones and those of updates that were not sent.
+
+    Only the first unacknowledged update of a task is ever sent.
+    """
+    updates: dict[tuple[int, int], None] = {}
+    for each in noted:
+        there = each.framework in state.frameworks.members
+        known = frameworks.tasks_of(state, each.framework).get(each.task) if there else None
+        if known is None or known.job != each.job or each.agent not in ("", known.node):
+            continue
+        if known.updates and known.updates[0].number == each.number:
+            updates[each.job, each.number] = None
+    fact = UpdatesAcknowledged(at=now, jobs=[job for job, _ in updates], updates=[number for _, number in updates])
+    return [fact] * bool(updates)

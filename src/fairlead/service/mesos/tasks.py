@@ -22,10 +22,9 @@ from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused
 from fairlead.service.api.requests import LARGEST_ENVIRONMENT
 from fairlead.service.mesos import checks, fetch
-from fairlead.service.mesos.encoding import JSON, encode
+from fairlead.service.mesos.encoding import JSON, as_json, encode
 from fairlead.service.mesos.messages.mesos_pb2 import CommandInfo, Environment, ExecutorInfo, HealthCheck, Resource, TaskInfo
-from fairlead.service.mesos.reservations import request_of, wrong_path
-from fairlead.service.mesos.resources import are_revocable
+from fairlead.service.mesos.resources import are_revocable, request_of, wrong_path
 
 LONGEST_ID = 255
 GRACE = 5.0
@@ -267,7 +266,7 @@ def _with_fetching(argv: list[str], command: CommandInfo, most: int, tell: Seque
     for uri in command.uris:
         if not (uri.value.startswith("/") or urlsplit(uri.value).scheme in ("file", "http", "https")):
             raise Refused(f"{uri.value!r}: only http, https and files of the agent's machine are supported")
-        found = {"value": uri.value, "executable": uri.executable, "extract": uri.extract, "output_file": uri.output_file}
+        found = as_json(uri)
         try:
             fetch.name_of(found)
         except fetch.CannotFetch as error:

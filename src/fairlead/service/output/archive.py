@@ -20,6 +20,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,13 +39,11 @@ from fairlead.scheduler.reports.listings import find_task
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, SUCCEEDED
 from fairlead.service.output import storage as output_storage
-from fairlead.service.output.bounded_calls import BoundedCalls
+from fairlead.service.output.storage import BoundedCalls
 
 log = logging.getLogger("fairlead")
 
 STREAMS = ("out", "err")
-_UNKNOWN = 2 ** len(STREAMS)
-"""Instead of the bits of streams that have a file: unknown which have one."""
 PIECE_BYTES = 2**20
 MOST_HOLES, SMALLEST_HOLE = 2**30, 2**16
 """Bytes of holes in an output; it ends with one that exceeds them, since most storages would keep zeros. A smaller one counts
@@ -114,8 +113,7 @@ class OutputArchive:
         self._url = url.rstrip("/")
         self._urls = [self._url]  # this one, and those of earlier configurations
         self._calls, self._reads = BoundedCalls(MOST_WRITES, "storage"), BoundedCalls(MOST_READS, "reading")
-        self._opened = threading.local()  # storages, since fsspec has one per thread
-        self._openings = 0  # incremented to reopen all storages
+        self._idle: dict[str, list[output_storage.Storage]] = {}  # open storages that no call uses, by URL
         self._away: _Away | None = None
         self._notes, self._home, self._journal = home / "kept_output", home, ""
         self._engine: LiveEngine | None = None
@@ -148,9 +146,9 @@ class OutputArchive:
             for job, spec in state.index.specs.items():
                 kept = self._known(job, spec)
                 for index, (url, streams) in noted.kept.get(job, {}).items():
-                    if (url or self._url) not in self._urls:
+                    if url not in self._urls:
                         self._urls.append(url)
-                    kept[index] = _coded(self._urls.index(url or self._url), streams)
+                    kept[index] = _coded(self._urls.index(url), streams)
                 first = int(state.jobs.first[int(state.job_row(job))])
                 over = np.isin(state.tasks.status[first : first + spec.tasks], OVER)
                 for index in np.flatnonzero(over & (np.frombuffer(kept, np.uint16) == 0)).tolist():
@@ -294,25 +292,30 @@ class OutputArchive:
         _, at, who = min(found, default=(0, math.inf, None))
         return who, at
 
-    def _storage(self, url: str) -> output_storage.Storage:
-        """Return a storage opened for this thread; reopened after a failure."""
-        if getattr(self._opened, "number", -1) != self._openings:
-            self._opened.number, self._opened.storages = self._openings, {}
-        storages: dict[str, output_storage.Storage] = self._opened.storages
-        if url not in storages:
-            storages[url] = output_storage.open_storage(url)
-        return storages[url]
+    @contextmanager
+    def _storage(self, url: str) -> Iterator[output_storage.Storage]:
+        """Open a storage, or take one that no other call uses; it is given back unless something fails meanwhile."""
+        with self._changed:
+            idle = self._idle.setdefault(url, [])
+            storage = idle.pop() if idle else None
+        storage = storage or output_storage.open_storage(url)
+        yield storage
+        with self._changed:
+            if self._idle.get(url) is idle:
+                idle.append(storage)
 
     def _check(self) -> int:
-        output_storage.check_storage(self._storage(self._url))
+        with self._storage(self._url) as storage:
+            output_storage.check_storage(storage)
         return 0
 
     def _copy(self, due: _Due) -> int:
         streams, left = 0, _Left(math.inf if due.limit is None else due.limit)
         for bit, stream in enumerate(STREAMS if due.node else ()):
             names, pieces = self._names(due.job, due.known, stream), self._pieces(due, stream, left)
-            if output_storage.put(self._storage(self._url), names, pieces, self._home, self._calls.allow):
-                streams |= 1 << bit
+            with self._storage(self._url) as storage:
+                if output_storage.put(storage, names, pieces, self._home, self._calls.allow):
+                    streams |= 1 << bit
         if left.cut:
             said = f"the output of task {due.job}.{due.task} is stored at {self._url} {left.cut}"
             with self._changed:
@@ -347,7 +350,7 @@ class OutputArchive:
     def _is_away(self, why: str, again: bool) -> None:
         """Mark the storage as unavailable for a while; `again` means that a check has failed."""
         with self._changed:
-            self._openings += 1
+            self._idle = {}  # their connections may be lost
             if self._away is not None and not again:  # already known
                 return
             now = time.monotonic()
@@ -451,20 +454,17 @@ class OutputArchive:
                 return None
             number, streams = _decoded(kept[index])
             url, known = self._urls[number], self._own[job].known_as(index) if job in self._own else index
-        if not streams & (_UNKNOWN | 1 << STREAMS.index(stream)):
+        if not streams & 1 << STREAMS.index(stream):
             return b""
-        names = self._names(job, known, stream)
+
+        def piece() -> bytes:
+            with self._storage(url) as storage:
+                return output_storage.read(storage, self._names(job, known, stream), offset, most)
+
         try:
-            found: bytes = self._reads.call(READ_SECONDS, lambda: output_storage.read(self._storage(url), names, offset, most))
+            found: bytes = self._reads.call(READ_SECONDS, piece)
         except Exception as error:  # fsspec raises many kinds
-            if isinstance(error, FileNotFoundError):
-                if streams == _UNKNOWN:
-                    return b""
-                why = "it was stored there, and is gone"
-            else:
-                why = _said(error)
-                with self._changed:
-                    self._openings += 1
+            why = "it was stored there, and is gone" if isinstance(error, FileNotFoundError) else _said(error)
             raise Unknown(f"the output of task {job}.{known} cannot be read at {url}: {why}") from None
         return found
 
@@ -509,12 +509,11 @@ def _said(error: Exception) -> str:
 
 def _coded(number: int, streams: int) -> int:
     """Encode location and streams of an output as a number; 0 means not stored."""
-    return 1 + streams + 2 * _UNKNOWN * number
+    return 1 + streams + 2 ** len(STREAMS) * number
 
 
 def _decoded(code: int) -> tuple[int, int]:
-    number, streams = divmod(code - 1, 2 * _UNKNOWN)
-    return number, streams
+    return divmod(code - 1, 2 ** len(STREAMS))
 
 
 class _Notes(NamedTuple):
@@ -533,13 +532,10 @@ def _read_notes(path: Path) -> _Notes:
         except ValueError:  # the last line, truncated by a crash
             continue
         if what == "pending":
-            job, index, node, *known = more  # an older format has no index of its own
-            pending[job, index] = node, (known or [index])[0]
+            job, index, *there = more
+            pending[job, index] = there[0], there[1]
             continue
-        if what == "at":
-            url, job, streams, *tasks = more
-        else:  # an older format, without the URL
-            url, streams, (job, *tasks) = "", _UNKNOWN, more
+        url, job, streams, *tasks = more
         kept.setdefault(job, {}).update(dict.fromkeys(tasks, (url, streams)))
         for index in tasks:
             pending.pop((job, index), None)

@@ -18,13 +18,12 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairlead.html_page import render, text_of
-from fairlead.people.audit_records import AuditRecords
+from fairlead.people.audit_log import AuditRecords
 from fairlead.people.authenticator import Authenticator, Stranger
-from fairlead.people.bounds import DEFAULT, default_bounds
-from fairlead.people.rates import Rates
+from fairlead.people.bounds import DEFAULT, Rates, default_bounds
 from fairlead.people.rules import Caller
 from fairlead.service.connections.acceptor import uid_of_client
-from fairlead.service.connections.host_names import LOOPBACK, is_accepted, name_in
+from fairlead.service.connections.listening import LOOPBACK, is_accepted, name_in
 from fairlead.service.page.asking import Declined
 from fairlead.service.page.door import Door
 from fairlead.service.page.site import Site
@@ -127,7 +126,7 @@ class PageEntrance:
         """
         address = request.client.host if request.client else ""
         who = address if uid is None else uid
-        self._check_rate(who, DEFAULT.requests or 1.0, 10)
+        self._check_rate(who, DEFAULT.requests, 10)
         self._check_origin(request, own, ("null",))
         if (dest := request.headers.get("sec-fetch-dest", "document")) != "document":  # a frame, or a script of another page
             raise Declined(403, f"this would be shown as {dest[:40]!r}: sign in in a page of its own")
@@ -152,15 +151,13 @@ class PageEntrance:
         found = self._visits.find(_cookie(request, own), host)
         if found is None:
             address = request.client.host if request.client else ""
-            self._check_rate(address if uid is None else uid, DEFAULT.requests or 1.0, 1)
+            self._check_rate(address if uid is None else uid, DEFAULT.requests, 1)
             raise Stranger("you are not signed in", host, known=False)
         self._check_uid(found, uid)
         caller = await self._authenticator.reauthenticate(found)
         if caller is None:
             raise Stranger("your token is revoked or expired, or your account is gone", found.person.name, known=True)
-        a_second = default_bounds(self._authenticator.rules, caller).requests
-        if a_second is not None:
-            self._check_rate(caller.person.uid, a_second, 5)
+        self._check_rate(caller.person.uid, default_bounds(self._authenticator.rules, caller).requests, 5)
         return caller
 
     def _check_uid(self, caller: Caller, uid: int | None) -> None:
@@ -168,7 +165,7 @@ class PageEntrance:
         if uid not in (None, 0, caller.person.uid):
             raise Intruder(f"uid {uid}", f"this connection is uid {uid}'s, and the visit is {caller.person.name}'s")
 
-    def _check_rate(self, who: Any, a_second: float, count: int) -> None:
+    def _check_rate(self, who: Any, a_second: float | None, count: int) -> None:
         if self._rates.wait(who, a_second, count):
             raise Declined(429, "too many requests: slow down")
 

@@ -1,27 +1,86 @@
-"""What the page shows and does: views made of regions, and forms that call the API."""
+"""What the page shows and does: views made of regions, and forms, each of which is a request of the API."""
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Hashable, Mapping
+import re
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
-from typing import Any
-from urllib.parse import parse_qsl
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qsl, quote
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from fairlead.html_page import blocks, render
+from fairlead.model.quantity import parse_seconds
 from fairlead.people.rules import Caller, operates
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.loop import Busy
-from fairlead.service.page.acting import find_action
-from fairlead.service.page.asking import Asking, Declined
+from fairlead.service.page.asking import Asking, Declined, Past, number_in
 from fairlead.service.page.following import Following, Regions, Visit
-from fairlead.service.page.past import Past
 from fairlead.service.page.views import VIEWS, Look, View
 
+Form = Mapping[str, str]
+NUMBERS = ("priority", "retries", "at_most")
 STILL = ("head", "forms")
 """Blocks of a view that are not sent again."""
+
+
+class Action(NamedTuple):
+    """A form: the path that it posts to, the API's path, its body, and the next page."""
+
+    pattern: re.Pattern[str]
+    path: str
+    body: Callable[[Form], Any]
+    then: Callable[[dict[str, str], Any], str]
+
+
+def _edited(form: Form) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    try:
+        found |= {name: int(form[name]) for name in NUMBERS if form.get(name, "").strip()}
+        if text := form.get("time_limit", "").strip():
+            found["time_limit"] = parse_seconds(text)
+    except ValueError as error:
+        raise Declined(422, f"edit: {error}") from None
+    if queue := form.get("queue", "").strip():
+        found["queue"] = queue
+    return found
+
+
+def _cards(form: Form) -> dict[str, Any]:
+    """Return the card that the form is about; without one it is about the whole node."""
+    if not (text := form.get("gpu", "").strip()):
+        return {}
+    if (card := number_in(text)) is None:
+        raise Declined(422, f"gpu: {text[:20]!r} is not the number of a card")
+    return {"gpus": [card]}
+
+
+def _job(args: dict[str, str], answer: Any) -> str:
+    return f"/page/jobs/{answer.get('id', args['job'])}"
+
+
+def _node(args: dict[str, str], answer: Any) -> str:
+    return "/page/nodes" if args["what"] == "forget" else f"/page/nodes/{quote(args['node'])}"
+
+
+AnyPattern = TypeVar("AnyPattern", View, Action)
+
+ACTIONS = (
+    Action(
+        re.compile(r"/page/jobs/(?P<job>\d{1,16})/(?P<what>cancel|hold|release)"), "/v1/jobs/{job}/{what}",
+        lambda form: {}, _job,
+    ),
+    Action(
+        re.compile(r"/page/jobs/(?P<job>\d{1,16})/rerun"), "/v1/jobs/{job}/rerun",
+        lambda form: {"failed": "failed" in form}, _job,
+    ),
+    Action(re.compile(r"/page/jobs/(?P<job>\d{1,16})/edit"), "/v1/jobs/{job}/edit", _edited, _job),
+    Action(
+        re.compile(r"/page/nodes/(?P<node>.+)/(?P<what>drain|resume|forget)"), "/v1/nodes/{node}/{what}", _cards, _node
+    ),
+)  # fmt: skip
 
 
 class Site:
@@ -35,13 +94,13 @@ class Site:
         """Answer a request for a view, or for the stream of its regions. Raises Declined."""
         if path == "/page/events":
             return await self._stream(caller, query, visit)
-        view, args = _find(path)
+        view, args = _find(VIEWS, path)
         values = await self._values(caller, view, args, query, streams=False)
         return HTMLResponse(await asyncio.to_thread(_page, view, path, values))
 
     async def _stream(self, caller: Caller, query: dict[str, str], visit: Visit) -> Response:
         path, _, rest = query.get("view", "").partition("?")
-        view, args = _find(path)
+        view, args = _find(VIEWS, path)
         given = {name: value for name, value in parse_qsl(rest) if name in view.reads}
         has = dict(each.split(".", 1) for each in query.get("seen", "").split(",") if "." in each)
 
@@ -82,7 +141,7 @@ class Site:
 
     async def act(self, caller: Caller, path: str, form: Mapping[str, str]) -> Response:
         """Do what a form asks for, and go on to what it is about. Raises Declined."""
-        action, args = find_action(path)
+        action, args = _find(ACTIONS, path, "form")
         answer = await self._asking(caller, action.path.format(**args), body=action.body(form))
         return RedirectResponse(action.then(args, answer), 303)
 
@@ -90,11 +149,12 @@ class Site:
         return HTMLResponse(render("failure.html", text=str(declined), status=declined.status), declined.status)
 
 
-def _find(path: str) -> tuple[View, dict[str, str]]:
-    for view in VIEWS:
-        if found := view.pattern.fullmatch(path):
-            return view, found.groupdict()
-    raise Declined(404, "there is no such page")
+def _find(among: Iterable[AnyPattern], path: str, what: str = "page") -> tuple[AnyPattern, dict[str, str]]:
+    """Return the view or action of a path, and what the path names. Raises Declined."""
+    for each in among:
+        if found := each.pattern.fullmatch(path):
+            return each, found.groupdict()
+    raise Declined(404, f"there is no such {what}")
 
 
 def _regions(view: View, values: Mapping[str, Any]) -> Regions:
