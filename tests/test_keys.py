@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from functools import cmp_to_key
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined
 from fairlead.scheduler.invariants import check_order
 from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.view import CELLS, MOST_CELLS
 from random_cases import cases
 from worlds import placements
 
@@ -132,3 +134,22 @@ def test_a_sibling_whose_weight_is_too_large_to_be_exact_changes_how_all_are_com
         for fact in decide(state, 1.0, most=1).facts:
             apply(state, fact)
         check_order(state)
+
+
+def test_the_cells_of_shapes_are_sorted_by_what_they_need():
+    """Of more shapes than cells, so that some share a cell, whose least falls."""
+    rng, counts = Random(5), []
+    state = state_of("drf", {"cpu": 9, "memory": 2000}, {"a": 1.0})
+    for k in range(100):
+        demand = {"cpu": rng.randint(0, 9), "memory": rng.randint(1, 2000)}
+        apply(state, JobSubmitted(at=float(k), id=k + 1, job=Job("a", demand)))
+        decide(state, float(k))
+        order, count = state.order, int(state.order.counts[CELLS])
+        counts.append(count)
+        for r in range(len(state.resources)):
+            least, steps = order.cell_least[:count, r].tolist(), order.cell_steps[r].tolist()
+            assert steps[:count] == sorted(least)
+            for length, cells in enumerate(order.cell_sets[r, : count + 1].tolist()):
+                assert sorted(least[c] for c in range(count) if cells >> c & 1) == steps[:length]
+    assert counts[0] == 1
+    assert counts[-1] == MOST_CELLS

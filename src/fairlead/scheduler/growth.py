@@ -145,12 +145,12 @@ def write_rows(state: State, numbers: I64, rows: NDArray[Any], which: I64) -> in
     which : int64, shape (jobs,): index of each job's kind
     """
     jobs, tasks = state.jobs, state.tasks
-    new = rows.view(_JOB)[which].view(Jobs.FIELDS)
-    sizes = new["tasks"]
-    count, total = len(new), int(sizes.sum())
+    sizes = rows["tasks"][which]
+    count, total = len(which), int(sizes.sum())
     row, task = jobs.extend(count), tasks.extend(total)
+    new = jobs.rows[row : row + count]
+    rows.view(_JOB).take(which, out=new.view(_JOB), mode="clip")  # else numpy takes to a copy first
     new["id"], new["first"] = numbers, task + sizes.cumsum() - sizes
-    jobs.rows.view(_JOB)[row : row + count] = new.view(_JOB)
     tasks.rows.view(_TASK)[task : task + total] = NEW_TASK.view(_TASK)
     if len(state.ended) < len(jobs.rows):
         set_ended(state, state.ended, len(jobs.rows))

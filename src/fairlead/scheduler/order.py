@@ -40,6 +40,8 @@ class Order:
         self.best, self.may_fit = np.zeros(0, np.int64), np.zeros(0, np.bool_)
         self.needs, self.cells = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self.cell_least = np.zeros((view.MOST_CELLS, resources), np.int64)
+        self.cell_steps = np.full((resources, view.MOST_CELLS + 1), view.INFINITE)
+        self.cell_sets = np.zeros((resources, view.MOST_CELLS + 1), np.int64)
         self.least = np.zeros((0, resources + view.LEAST_COLUMNS), np.int64)
         self.places = 0  # that are in use, of the nodes of all trees
         self.bounds = np.zeros((0, resources), np.int64)
@@ -84,6 +86,7 @@ class Order:
             counts=self.counts, times=s.times, grain=s.grain, fine=self.fine, masks=s.cluster.masks, total=s.cluster.total,
             ended=s.ended,
             best=self.best, may_fit=self.may_fit, needs=self.needs, cells=self.cells, cell_least=self.cell_least,
+            cell_steps=self.cell_steps, cell_sets=self.cell_sets,
             histogram_places=s.histograms.places, least=self.least,
             bounds=self.bounds, large_bounds=self.large_bounds,
             kinds=self.kinds, scarcity=self.scarcity, kinds_in=self.kinds_in, large_kinds_in=self.large_kinds_in,

@@ -448,6 +448,9 @@ cdef (i64, double) _plan_task(View v, i64 b, double now, double *cost, Ranked *e
         _open_to(v, n, NONE, room)
         at, k, left = now, 0, 0
         if _fits(v, room, shape) == 0:
+            if not _fits_once_ended(v, n, room, shape):
+                continue
+            _open_to(v, n, NONE, room)
             left = _ends_on(v, b, n, NONE, now, ends, gone)
             while k < left and _fits(v, room, shape) == 0:
                 at, t = ends[k].key, ends[k].row
@@ -467,6 +470,16 @@ cdef (i64, double) _plan_task(View v, i64 b, double now, double *cost, Ranked *e
             best, start, v.planned_node[0], v.planned_tasks[0] = loss, at, n, 1
             memcpy(cost, here, m * sizeof(double))
     return 1 if best < INFINITY else 0, start
+
+
+cdef bint _fits_once_ended(View v, i64 n, i64 *room, i64 shape) noexcept nogil:
+    """Return True if a task fits on a node once all have ended that a plan may count on, whenever that is; `room` grows by these."""
+    t = v.nodes[n].task
+    while t != NONE:
+        if not v.queue_cache[v.jobs[v.tasks[t].job].queue].apart:
+            _give_back_task(v, t, room)
+        t = v.tasks[t].after
+    return _fits(v, room, shape) > 0
 
 
 cdef (i64, double) _plan_gang(View v, i64 b, double now, double *cost, Ranked *ends, i64 *gone) noexcept nogil:

@@ -89,11 +89,10 @@ cpdef void begin_moment(View v, double at) noexcept nogil:
 
 cdef void _count_debts(View v, double at) noexcept nogil:
     """Compute all parts, and add up what each line has lacked since the last count."""
-    cdef i64 m = v.len_total, n = v.counts[QUEUES]
-    mark, owed, passed = v.scratches, floats(v, n), at - v.times[DEBTS_AT]
+    n, mark, passed = v.counts[QUEUES], v.scratches, at - v.times[DEBTS_AT]
     if passed == INFINITY:
         passed = 0.0
-    hungry = flags(v, 3 * n)
+    owed, hungry = floats(v, n), flags(v, 3 * n)
     active, lines = hungry + n, hungry + 2 * n
     v.counts[NEWS] += 1
     v.times[DEBTS_AT], v.queues[0].events, v.queues[0].line = at, 0, 0
@@ -105,25 +104,32 @@ cdef void _count_debts(View v, double at) noexcept nogil:
     for x in range(n):
         if active[x]:
             v.queues[0].line += 1
-        if not lines[x]:
-            continue
-        if not active[x]:
+        if lines[x] and active[x]:
+            owed[x] = _count_debt(v, x, hungry[x], passed, at)
+        elif lines[x]:
             v.queues[x].debt = v.queues[x].put_off = v.queues[x].wasted = 0.0
-            continue
-        lack = lack_of(v, x, v.queues[x].wants) / _due_share(v, x)
-        if lack < 0 or hungry[x]:
-            v.queues[x].debt = max(0.0, v.queues[x].debt + lack * passed)
-        if v.queues[x].debt == 0.0:
-            v.queues[x].owed_since, v.queues[x].wasted = at, 0.0
-        if hungry[x] and v.queues[x].debt > 0.0 and v.queues[x].debt >= patience(v, x):
-            owed[x] = v.queues[x].debt * _due_share(v, x)
-        if hungry[x] and (v.queues[x].put_off > 0.0 or owed[x] > 0.0):
-            enlist(v, x)
     for q in range(n - 1, 0, -1):
         p = v.queues[q].parent
         owed[p] += owed[q]
         _set_owed(v, q, <i64>(1e6 * owed[q]) if v.times[IDLE_BUDGET] > 0.0 and compares_shares(v.queues[p].policy) else 0)
     release(v, mark)
+
+
+cdef double _count_debt(View v, i64 x, bint hungry, double passed, double at) noexcept nogil:
+    """Add up what an active line has lacked; return its debt times its part if that is a part of its work, and it waits; else 0."""
+    owed = 0.0
+    if hungry or v.queues[x].debt > 0.0:
+        part, lack = _part_and_lack(v, x)
+        lack /= part
+        if lack < 0 or hungry:
+            v.queues[x].debt = max(0.0, v.queues[x].debt + lack * passed)
+        if hungry and v.queues[x].debt > 0.0 and v.queues[x].debt >= patience(v, x):
+            owed = v.queues[x].debt * part
+    if v.queues[x].debt == 0.0:
+        v.queues[x].owed_since, v.queues[x].wasted = at, 0.0
+    if hungry and (v.queues[x].put_off > 0.0 or owed > 0.0):
+        enlist(v, x)
+    return owed
 
 
 cdef void _set_owed(View v, i64 q, i64 owed) noexcept nogil:
@@ -266,16 +272,19 @@ cdef void know(View v, i64 x) noexcept nogil:
     """Compute what a line lacks and its part, unless they are known."""
     cache = v.queue_cache
     if cache[x].known != v.counts[NEWS]:
-        cache[x].known, cache[x].due_share, cache[x].lack = v.counts[NEWS], _due_share(v, x), lack_of(v, x, v.queues[x].wants)
+        cache[x].known = v.counts[NEWS]
+        cache[x].due_share, cache[x].lack = _part_and_lack(v, x)
 
 
-cdef double _due_share(View v, i64 x) noexcept nogil:
-    """Return a line's part of what it wants most of, as a share; never 0."""
-    part = LEAST_SHARE
-    for r in range(v.len_total):
+cdef (double, double) _part_and_lack(View v, i64 x) noexcept nogil:
+    """Return a line's part of what it wants most of, as a share, never 0; and what it lacks of all that it wants."""
+    cdef i64 m = v.len_total
+    part, lack = LEAST_SHARE, INFINITY
+    for r in range(m):
         if v.total[r] > 0 and v.queues[x].wants & needs_bit(r):
-            part = max(part, _part_of(v, x, r) / v.total[r])
-    return part
+            due = _part_of(v, x, r)
+            part, lack = max(part, due / v.total[r]), min(lack, (due - v.used[x * m + r]) / v.total[r])
+    return part, lack if lack < INFINITY else 0.0
 
 
 cdef double due_to(View v, i64 x, i64 b) noexcept nogil:
@@ -286,7 +295,7 @@ cdef double due_to(View v, i64 x, i64 b) noexcept nogil:
 
 cdef bint is_owed_a_task(View v, i64 x, i64 b, i64 job) noexcept nogil:
     """Return True if a line is owed what the next of a group, of a job row, takes while it lasts."""
-    return 0.0 < size_of(v, b) * p90_duration(v, job) <= v.queues[x].debt * _due_share(v, x)
+    return 0.0 < size_of(v, b) * p90_duration(v, job) <= v.queues[x].debt * _part_and_lack(v, x)[0]
 
 
 cdef bint has_its_part(View v, i64 x, i64 b) noexcept nogil:
@@ -296,7 +305,7 @@ cdef bint has_its_part(View v, i64 x, i64 b) noexcept nogil:
 
 
 cdef double due_in_order(View v, i64 x, i64 b) noexcept nogil:
-    """Return what a line lacks if only tasks count whose jobs are not behind a group's next, at most the size of that.
+    """Return what a line lacks if only tasks count whose jobs are not behind a group's next (all, if it lacks some anyway), at most the size of that.
 
     So the oldest job has the first claim on its line's part.
     """
@@ -304,7 +313,7 @@ cdef double due_in_order(View v, i64 x, i64 b) noexcept nogil:
     cdef bint behind
     shape, job = v.groups[b].shape_row, current_job(v, b)
     lack, mark, back = size_of(v, b), v.scratches, integers(v, m)
-    for n in range(v.counts[NODES] if v.queues[x].tasks > 0 else 0):
+    for n in range(v.counts[NODES] if v.queues[x].tasks > 0 and lack_of(v, x, needs_of(v, shape)) <= LEAST_SHARE else 0):
         t = v.nodes[n].task
         while t != NONE:
             j = v.tasks[t].job

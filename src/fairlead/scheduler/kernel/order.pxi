@@ -121,11 +121,13 @@ cdef i64 _cell_of(View v, i64 shape) noexcept nogil:
     """Return the bit of a shape's cell: one of its own, or if there are no more, that of the most similar shapes."""
     cdef i64 m = v.len_total
     cdef double nearest = INFINITY, far
+    cdef bint lowered = False
     cell, demand = v.shape_cache[shape].cell, &v.demand[shape * m]
     if cell == NONE and v.counts[CELLS] < MOST_CELLS:
         cell = v.counts[CELLS]
         v.counts[CELLS] += 1
         memcpy(&v.cell_least[cell * m], demand, m * sizeof(i64))
+        _sort_cells(v)
     elif cell == NONE:
         for c in range(MOST_CELLS):
             far = 0.0
@@ -136,9 +138,38 @@ cdef i64 _cell_of(View v, i64 shape) noexcept nogil:
             if far < nearest:
                 cell, nearest = c, far
         for r in range(m):
+            lowered |= demand[r] < v.cell_least[cell * m + r]
             v.cell_least[cell * m + r] = min(v.cell_least[cell * m + r], demand[r])
+        if lowered:
+            _sort_cells(v)
     v.shape_cache[shape].cell = cell
     return <i64>1 << cell
+
+
+cdef void _sort_cells(View v) noexcept nogil:
+    """Sort the cells by what they need of each resource, so that :func:`cells_within` is one search per resource."""
+    cdef i64 m = v.len_total
+    for r in range(m):
+        steps, sets = &v.cell_steps[r * (MOST_CELLS + 1)], &v.cell_sets[r * (MOST_CELLS + 1)]
+        for c in range(v.counts[CELLS]):
+            least, k = v.cell_least[c * m + r], c
+            while k > 0 and steps[k - 1] > least:
+                steps[k], sets[k + 1] = steps[k - 1], sets[k] | <i64>1 << c
+                k -= 1
+            steps[k], sets[k + 1] = least, sets[k] | <i64>1 << c
+
+
+cdef i64 cells_within(View v, i64 *room, i64 *held) noexcept nogil:
+    """Return the bits of the cells of which some task may fit into this room, less what is held (NULL: nothing)."""
+    cells = <i64>-1
+    for r in range(v.len_total):
+        steps, k, half = &v.cell_steps[r * (MOST_CELLS + 1)], 0, (MOST_CELLS + 1) // 2
+        most = max(0, room[r] - (held[r] if held != NULL else 0))
+        while half > 0:
+            k += half if steps[k + half - 1] <= most else 0
+            half >>= 1
+        cells &= v.cell_sets[r * (MOST_CELLS + 1) + k]
+    return cells
 
 
 cdef void _unpark_unless_first(View v, i64 leaf, i64 base, i64 b) noexcept nogil:

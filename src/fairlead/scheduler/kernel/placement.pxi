@@ -116,7 +116,7 @@ cdef void _take(View v, i64 b, i64 n, i64 h, i64 at) noexcept nogil:
 cdef void take_room(View v, i64 n, i64 q, i64 shape, double until, i64 sign) noexcept nogil:
     """Take a task's room on a node (sign 1), or give it back (-1); `until` is when the task is assumed to have ended."""
     cdef i64 m = v.len_total
-    v.counts[FITTING] = 0
+    v.counts[FITTING] = v.counts[OPEN] = v.counts[SCANNED] = 0
     for r in range(m):
         v.free[n * m + r] -= sign * v.demand[shape * m + r]
     if v.nodes[n].hold != NONE:

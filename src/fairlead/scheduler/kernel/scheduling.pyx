@@ -12,7 +12,7 @@ from cpython.buffer cimport PyBUF_ANY_CONTIGUOUS, PyBuffer_Release, PyObject_Get
 from libc.math cimport INFINITY, NAN, floor, frexp, isfinite, isnan, nextafter, pow
 from libc.stdint cimport int32_t
 from libc.stdio cimport fputs, stderr
-from libc.stdlib cimport abort, calloc, free, qsort
+from libc.stdlib cimport abort, free, malloc, qsort
 from libc.string cimport memcmp, memcpy, memset
 from scheduler_constants cimport *
 
@@ -23,7 +23,6 @@ from fairlead.scheduler.kernel.view import ARRAYS as VIEW
 
 cdef extern from *:
     ctypedef unsigned long long u128 "unsigned __int128"
-    int lowest_bit "__builtin_ctzll"(u64 bits) nogil
 
 cdef enum:
     TAIL = 129  # the bins of a histogram, plus one
@@ -66,10 +65,11 @@ include "scheduling_types.pxi"
 
 cdef void *scratch(Arrays v, size_t size) noexcept nogil:
     """Return `size` bytes of zeros that last until they are released."""
-    cdef void *block = calloc(1, max(size, <size_t>1))
+    cdef void *block = malloc(max(size, <size_t>1))  # glibc's calloc does not use its fast lists
     if block == NULL or v.scratches == 64:
         fputs("fairlead: a kernel found no memory to work in\n", stderr)
         abort()
+    memset(block, 0, size)
     v.blocks[v.scratches] = block
     v.scratches += 1
     return block

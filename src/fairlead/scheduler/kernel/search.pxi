@@ -18,7 +18,7 @@ cdef void visit_freed_nodes(View v) noexcept nogil:
     Called at the start of a cycle.
     """
     cdef i64 m = v.len_total
-    v.counts[FITTING] = v.counts[UNFIT] = 0
+    v.counts[FITTING] = v.counts[OPEN] = v.counts[SCANNED] = 0
     for r in range(m):
         v.most[r] = v.most_kept[r] = 0
     if v.counts[FREED] > MAX_SCANNED_NODES:
@@ -38,8 +38,9 @@ cdef void visit_freed_nodes(View v) noexcept nogil:
 
 
 cdef bint nobody_can_be_served(View v) noexcept nogil:
-    """Return True if no group can have room: all are parked, and no node was freed."""
-    return not v.may_fit[v.queue_cache[0].base + 1] and v.counts[FREED] == 0 and not v.queue_cache[0].maybe_stale
+    """Return True if no group can have room: none waits, or all are parked and no node was freed."""
+    top = v.queue_cache[0].base + 1
+    return v.best[top] == NONE or not (v.may_fit[top] or v.counts[FREED] > 0 or v.queue_cache[0].maybe_stale)
 
 
 cdef i64 find_next(View v, i64 scope) noexcept nogil:
@@ -220,7 +221,7 @@ cdef bint _may_improve(View v, i64 depth, i64 i, i64 scope) noexcept nogil:
     if child == NONE or (v.frames[depth].only and not may_go_first(v, q, node)):
         return False
     parked = scope == SERVABLE and not v.may_fit[node] and not v.frames[depth].maybe_stale
-    if parked and not _any_fits(v, v.cells[node]):
+    if parked and not _any_fits(v, v.cells[node], not _may_enter_held(v, node)):
         return False
     found = v.frames[depth].child
     if found != NONE:
@@ -250,14 +251,28 @@ cdef bint _may_improve(View v, i64 depth, i64 i, i64 scope) noexcept nogil:
     return within
 
 
-cdef bint _any_fits(View v, i64 cells) noexcept nogil:
-    """Return True if the least that tasks of one of these cells need is free on a freed node, kept or not; each is looked up once."""
-    unknown = cells & ~v.counts[UNFIT]
-    while unknown and not unknown & v.counts[FITTING]:
-        cell = lowest_bit(unknown)
-        v.counts[FITTING if _fits_freed(v, &v.cell_least[cell * v.len_total]) else UNFIT] |= <i64>1 << cell
-        unknown = cells & ~v.counts[UNFIT]
-    return unknown != 0
+cdef bint _may_enter_held(View v, i64 node) noexcept nogil:
+    """Return True if something below a tree node may use room that is held on a freed node: its own, by a guarantee, or as it ends in time."""
+    shortest = v.least[node * v.cols_least + v.len_total + SHORTEST]
+    return shortest < 0 or v.times[NOW] + shortest / 1e6 <= v.times[LAST_HOLD_START]
+
+
+cdef bint _any_fits(View v, i64 cells, bint beside) noexcept nogil:
+    """Return True if the least that tasks of one of these cells need is free on a freed node, and not held if `beside`.
+
+    Nodes are looked at as needed.
+    """
+    fitting = OPEN if beside else FITTING
+    while not cells & v.counts[fitting] and v.counts[SCANNED] < v.counts[FREED]:
+        if v.counts[FREED] > MAX_SCANNED_NODES:
+            v.counts[OPEN], v.counts[SCANNED] = cells_within(v, v.most, NULL), v.counts[FREED]
+            v.counts[FITTING] = v.counts[OPEN] | cells_within(v, v.most_kept, NULL)
+        else:
+            n = v.node_cache[v.counts[SCANNED]].freed
+            v.counts[OPEN] |= cells_within(v, &v.free[n * v.len_total], &v.held[n * v.len_total])
+            v.counts[FITTING] |= cells_within(v, &v.free[n * v.len_total], NULL)
+            v.counts[SCANNED] += 1
+    return cells & v.counts[fitting] != 0
 
 
 cdef bint _fits_freed(View v, i64 *demand) noexcept nogil:
@@ -438,7 +453,7 @@ cdef bint _may_have_room(View v, i64 b, bint maybe_stale) noexcept nogil:
             free &= v.demand[shape * m + r] <= v.most[r]
             kept &= v.demand[shape * m + r] <= v.most_kept[r]
         return free or kept
-    for k in range(v.counts[FREED]):
+    for k in range(v.counts[FREED] if _any_fits(v, <i64>1 << v.shape_cache[shape].cell, False) else 0):
         n = v.node_cache[k].freed
         if holds_task(v, n, shape) or may_enter(v, b, n) or may_use_hold(v, b, n):
             return True

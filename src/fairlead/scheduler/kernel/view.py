@@ -154,9 +154,9 @@ FRAME: Final = fields(
     NODES, QUEUES, GROUPS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_GROUPS, FREED, OUT, LIMITED, STOPS,
     HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, HISTOGRAMS, HISTORY_MOVED, MOVED,
     FORGOTTEN_HISTOGRAMS, LAST_PASS, OFFERED, OFFER_SEARCHES, LAST_OFFER, BY_EASY, RESERVES, PASSED,
-    CELLS, FITTING, UNFIT, NEWS, HALF_AT, HALF, KEPT_BY,
-) = range(33)  # fmt: skip
-COUNTS: Final = 33
+    CELLS, FITTING, OPEN, SCANNED, NEWS, HALF_AT, HALF, KEPT_BY,
+) = range(34)  # fmt: skip
+COUNTS: Final = 34
 """OFFERED : number of offers the last cycle made; LAST_OFFER : id of the last offer made
 OFFER_SEARCHES : number of searches for a node to offer
 FORGOTTEN_HISTOGRAMS : number of histograms with a p90 that were replaced by others
@@ -167,7 +167,8 @@ HALF : 1 if half the budget was left when NEWS was HALF_AT
 KEPT_BY : leaf of the last task whose end a plan left out because of a guarantee
 LAST_PASS : not 0 in a cycle that serves only those who get what nobody else can use; 1: also revocable jobs above limits
 HISTORY_MOVED : 1 if past use has faded since the trees were updated
-CELLS : number of cells that have shapes; FITTING, UNFIT : bits of cells of which some, or no, task may have room on a freed node
+CELLS : number of cells that have shapes
+FITTING : bits of the cells of which some task may have room on one of the first SCANNED freed nodes; OPEN : room that is not held
 IN_ORDER : 1 if there is an order to keep; otherwise only the tables change, and the order is made when needed
 """
 
@@ -189,7 +190,10 @@ LAST_BIT: Final = 62
 """Bit of `needs` that all resources from this index on share."""
 
 MOST_CELLS: Final = 63
-"""Cells of shapes: bits of an integer. `cell_least` has the least demand of a cell's shapes, by resource."""
+"""Cells of shapes: bits of an integer. `cell_least` has the least demand of a cell's shapes, by resource.
+
+Rows of `cell_steps` hold these of one resource, sorted; `cell_sets` the bits of the first 0, 1, 2... cells in this order.
+"""
 
 INFINITE: Final = 2**62
 """Infinity for integers: the need of an empty tree."""
@@ -238,7 +242,8 @@ ARRAYS: Final[dict[str, tuple[Any, int]]] = {
     **{name: (kind, 2) for table in _TABLES.values() for name, (kind, _) in table.WIDE.items()},
     "counts": _I64_1, "times": ("f8", 1), "grain": _I64_1, "fine": _I64_1,
     "total": _I64_1, "ended": _I64_1, "most": _I64_1, "most_kept": _I64_1, "stack": _I64_1,
-    "best": _I64_1, "needs": _I64_1, "cells": _I64_1, "cell_least": _I64_2, "kinds_in": _I64_1, "large_kinds_in": _I64_1,
+    "best": _I64_1, "needs": _I64_1, "cells": _I64_1, "cell_least": _I64_2, "cell_steps": _I64_2, "cell_sets": _I64_2,
+    "kinds_in": _I64_1, "large_kinds_in": _I64_1,
     "histogram_places": ("i4", 2), "masks": ("?", 2), "may_fit": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
     "min_offer": _I64_1, "offer_room": _I64_1, "offered_to": _I64_2, "offered_rest": _I64_2,
     "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "kinds": ("f8", 2), "scarcity": ("f8", 1), "caps": _I64_2,
