@@ -77,10 +77,10 @@ labels = { zone = "east" }
 
 def pytest_configure(config: pytest.Config) -> None:
     """Commands hear what ends a terminal's programs, though the tests were started by nohup or in the background of a shell."""
-    if config.getoption("numprocesses", None):
-        forked.start()
     for number in (signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
+    if config.getoption("numprocesses", None):
+        forked.start()
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -123,8 +123,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         begin += (count - begin) // (workers - worker)
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
+    """Once fixtures have ended what they started, and all workers have ended."""
     forked.end()
 
 

@@ -55,7 +55,8 @@ def test_what_looks_back_in_a_process_of_its_own_answers_as_it_says(case, world)
 
 
 def check(case, world):
-    if case.path in AGAIN and not FUZZ and zlib.crc32(repr((case.query, case.body)).encode()) % 4:
+    is_right = case.meta.generation.mode.is_positive
+    if case.path in AGAIN and not is_right and not FUZZ and zlib.crc32(repr((case.query, case.body)).encode()) % 4:
         return
     is_changed = bool({"follow", "wait"} & {*(case.query or {})})  # what was wrong with them is right then
     if case.path == "/v1/facts":

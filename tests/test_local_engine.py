@@ -703,7 +703,7 @@ def test_a_group_that_had_another_task_limits_cpu_as_the_next_one_asks(bench):
 
 def test_a_group_that_had_another_task_counts_and_limits_anew(tmp_path):
     """It serves only its owner, and not if files of its task are still charged to it."""
-    groups = cgroups.find("fairlead-test-memory")
+    groups = cgroups.find(f"fairlead-test-memory-{os.getpid()}")
     if groups is None or not groups.limits_memory or not Path("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists():
         pytest.skip("no cgroups of version 1 limit memory here")
 
@@ -1572,6 +1572,23 @@ def test_a_group_is_kept_for_other_tasks_only_once_nobody_may_join_it(tmp_path):
     assert group.cgroup.remove()
     assert idle.take(8) is None, "it serves the tasks of one person"
     assert idle.take(7) == made
+
+
+def test_a_group_of_which_a_part_is_gone_is_not_kept_for_other_tasks(tmp_path):
+    """Its last process ended between two attempts to remove its folders."""
+    idle, mine = cgroups.Idle(), cgroups.Hierarchy(tmp_path, 1, memory=False, cpu=True)
+    for name in ("cpu", "other"):
+        (tmp_path / name).mkdir()
+    tasks = tmp_path / "cpu" / "tasks"
+    tasks.write_text("1\n")
+    group = cgroups.Group(cgroups.Made([(mine, str(tmp_path / "cpu")), (mine, str(tmp_path / "other"))], 7), idle)
+    assert not group.remove()
+    assert not (tmp_path / "other").exists()
+    tasks.write_text("")
+    assert not group.remove()
+    assert idle.take(7) is None
+    tasks.unlink()
+    assert group.remove()
 
 
 def test_a_connection_that_breaks_is_not_said_to_be_the_end_of_the_supervisor(bench, caplog):

@@ -429,12 +429,14 @@ class Encrypted(Wire):
 
 
 def test_health_is_told_to_who_has_the_certificate_of_the_scheduler(tmp_path):
-    certificate = trustme.CA().issue_cert("localhost", "127.0.0.1")
+    """And no web page reaches it by another name in that: without principals a caller is whose process, or browser, this is."""
+    certificate = trustme.CA().issue_cert("localhost", "127.0.0.1", "*.lab.example")
     certificate.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
     with Live(tmp_path) as live:
         live.config.write_text(CONFIG)
         live.up("--mesos", "127.0.0.1:0", "--tls-cert", str(tmp_path / "server.pem"))
         port = int(re.findall(r"https://127.0.0.1:(\d+)", live.log.read_text())[-1])
+        assert Encrypted(port).ask("GET", "/version", headers={"Host": "web.lab.example"}).status == 421
         with Encrypted(port).subscribed({"roles": ["B"]}) as framework:
             offer = offer_on(framework.welcome(), "n1")
             framework.launch(offer, checked("well", "sleep 600", "true", offer))

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -83,11 +83,13 @@ kinds = st.fixed_dictionaries(
         "ray": st.sampled_from([False, False, True]),
         "hold": st.booleans(),
         "retries": st.sampled_from([0, 0, 2**70]),
+        "port": st.sampled_from([None, None, 0]),
+        "env": st.sampled_from([{}, {"X": "1"}]),
     }
 )
 changes = st.one_of(
-    st.builds(lambda cpu, zone, n: NodeJoined(at=0.0, node=Node(f"n{n}", {"cpu": cpu}, {"zone": zone})),
-              st.sampled_from([2000, 9000]), st.sampled_from("ab"), st.integers(0, 1)),
+    st.builds(lambda cpu, zone, n, older: NodeJoined(at=0.0, node=Node(f"n{n}", {"cpu": cpu}, {"zone": zone, **older})),
+              st.sampled_from([2000, 9000]), st.sampled_from("ab"), st.integers(0, 1), st.sampled_from([{}, {}, {OLDER: "0.1"}])),
     st.builds(lambda n: NodeLost(at=0.0, node=f"n{n}"), st.integers(0, 1)),
     st.builds(
         lambda limit, draining, largest, strict: Configured(
@@ -100,7 +102,13 @@ changes = st.one_of(
 )  # fmt: skip
 
 
+plain = {"queue": "a", "demand": {"cpu": "1"}, "strict": True, "env": {}, "port": None}
+
+
 @given(events=st.lists(kinds | changes, min_size=10, max_size=40))
+@example(
+    events=[NodeJoined(at=0.0, node=Node("n0", {"cpu": 9000}, {OLDER: "0.1"})), {**plain, "port": 0}, plain, {**plain, "port": 0}]
+)
 @settings(max_examples=cases(75), deadline=None)
 def test_a_remembered_check_is_what_another_check_would_find(events):
     """Checks of jobs of one kind are made once until something changes; here beside a scheduler that remembers none."""
@@ -126,6 +134,8 @@ def test_a_remembered_check_is_what_another_check_would_find(events):
             found = checked(known, request)
             assert found == checked(Submitter(client, unfinished), request)
             if isinstance(found, list):
+                assert found[0].job.work.env == event["env"]
+                assert not found[0].kind.job.work.env
                 apply(state, admission.take(state, [found[0].job], 0.0))
         elif not isinstance(event, NodeLost) or state.cluster.rows.get(event.node) in np.flatnonzero(
             state.nodes.up[: state.nodes.n]

@@ -190,6 +190,7 @@ class Group:
             except OSError:  # not empty
                 continue
             self._folders.remove(place)
+            self._idle = None  # what is left of it limits less than a group must
         return not self._folders
 
     def _begin_again(self) -> bool:
@@ -198,7 +199,7 @@ class Group:
         Return False if it cannot be used again: it is not empty, memory is still charged to it, or that cannot be known.
         """
         try:
-            if self._ran_out or any(h.version == 2 or _read(f"{folder}/tasks") for h, folder in self._folders):
+            if any(h.version == 2 or _read(f"{folder}/tasks") for h, folder in self._folders) or self.ran_out_of_memory():
                 return False
             for h, folder in self._folders:
                 if h.counts:
@@ -206,8 +207,9 @@ class Group:
                 if h.memory:
                     for name in ("memory.memsw.limit_in_bytes",) * h.swap + ("memory.limit_in_bytes",) if self._limited else ():
                         _write(f"{folder}/{name}", "-1")
-                    if _reset(f"{folder}/memory.max_usage_in_bytes") > MOST_CHARGED:
-                        return False
+                    for name in ("memory.max_usage_in_bytes", *("memory.memsw.max_usage_in_bytes",) * h.swap):
+                        if _reset(f"{folder}/{name}") > MOST_CHARGED:
+                            return False
         except OSError:  # no descriptor, or somebody removed it
             return False
         return bool(self._folders)

@@ -206,6 +206,8 @@ class SchedulerConnection:
 
     def _take_in(self, data: bytes | bytearray) -> None:
         self._inbox += data
+        if b"\n" not in data:  # else each piece of a long line would copy what came of it
+            return
         *lines, self._inbox = self._inbox.split(b"\n")
         was = self._connection
         for line in lines:

@@ -24,7 +24,7 @@ OF_JOB = (
 )  # fmt: skip
 OF_WORK = ("argv", "cwd", "env", "encoding", "input", "ray", "values", "port", "idle")
 """Fields of requests that jobs, and what they run, have too."""
-OF_ITS_OWN = {*OF_WORK, "name", "group", "after", "begin", "exported", "size", "sent", "lease"} - {"ray"}
+OF_ITS_OWN = {*OF_WORK, "name", "group", "array", "after", "begin", "exported", "size", "sent", "lease"} - {"ray"}
 """Fields of requests in which jobs of a kind may differ."""
 LONGEST_WAIT = 60.0
 

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import threading
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import is_not
 from typing import Any, NamedTuple
@@ -34,6 +35,8 @@ PIECE = 200
 """Jobs of a request that are checked, or cancelled, before other questions are answered."""
 MOST_KINDS = 10_000
 """Kinds of jobs of which the checks are remembered."""
+MOST_AHEAD = 100_000
+"""Tasks of a request for whose rows memory is found before it is known whether it is granted."""
 MOST_TOGETHER = 100
 """Submissions of one person that are taken together."""
 
@@ -51,7 +54,7 @@ class JobSubmission(NamedTuple):
 class _Kind(NamedTuple):
     """What is true of jobs that differ in their work and names only, until something changes."""
 
-    job: Job  # an accepted one
+    job: Job  # an accepted one, without its work
     kind: bytes  # from kind_of
     queue: str  # its displayed name
     never: str | None  # why it never starts
@@ -91,8 +94,9 @@ class _Submission:
         self.fact: JobSubmitted | None = None
 
     def rows_in(self, state: State) -> list[NDArray[Any]]:
-        """Return the memory that their rows will have if no others come before."""
-        return [*state.jobs.ahead(len(self.asked)), *state.tasks.ahead(sum(each.tasks for each in self.asked))]
+        """Return the memory that their rows will have if no others come before, but not of more than MOST_AHEAD tasks."""
+        tasks = min(sum(each.tasks for each in self.asked), MOST_AHEAD)
+        return [*state.jobs.ahead(len(self.asked)), *state.tasks.ahead(tasks)]
 
     def prepare(self, memory: list[NDArray[Any]]) -> None:
         """Find memory, and compute what follows from the jobs alone: in another thread, before the scheduler's takes them."""
@@ -300,15 +304,19 @@ class Submitter:
         request, tasks, gang, work, _ = asked
         begin = begin_by(self._client.clock, request.begin)
         same = [(name, getattr(request, name)) for name in sorted(request.model_fields_set - OF_ITS_OWN)]
-        try:
-            key = caller, type(request), msgspec.msgpack.encode((tasks, gang, begin, same))
-        except OverflowError:  # a number of more than 64 bits, which is refused by its name
-            key = None
-        if key is None or key not in self._kinds:
+        most = (getattr(request, "array", None) or "").partition("%")[2]
+        key: Hashable = None
+        if not state.cluster.older:  # else what a job runs counts too: an older supervisor may not know of it
+            with suppress(OverflowError):  # a number of more than 64 bits, which is refused by its name
+                key = caller, type(request), msgspec.msgpack.encode((tasks, gang, begin, most, same))
+        kind = self._kinds.get(key)
+        if kind is None:
             leaf = leaf_of(state, self._client.authenticator.rules, caller, request.queue, request.user)
             job = self._with_usual(state, request.to_job(leaf, tasks, gang, work))
-            self._kinds[key] = self._check(state, caller, job, request.user, begin)
-        return self._kinds[key]
+            kind = self._check(state, caller, job, request.user, begin)
+            if key is not None:
+                self._kinds[key] = kind
+        return kind
 
     def _check(self, state: State, caller: Caller, job: Job, user: str | None, begin: float | None = None) -> _Kind:
         """Check a job, as the caller submits it under their own or another name; raises Refused, Forbidden."""
@@ -316,7 +324,8 @@ class Submitter:
         name, limit = check_submits(rules, caller, job.queue, user), output_limit(rules, job.queue)
         job = msgspec.structs.replace(job, user=name, uid=person.uid, gid=person.gid, output_limit=limit, begin=begin)
         job = admission.accept(state, job)
-        return _Kind(job, kind_of(job), state.display_name(job.queue), admission.never_starts(state, job))
+        never, plain = admission.never_starts(state, job), msgspec.structs.replace(job, work=Work())
+        return _Kind(plain, kind_of(job), state.display_name(job.queue), never)
 
     def _checked(self, state: State, one: _Submission, kind: _Kind, asked: JobFields | Job, work: Work) -> _Checked:
         """Return a job of a kind with its own names and work; the first of a submission stands for all."""

@@ -27,7 +27,7 @@ from fairlead.service.mesos.authenticator import (
     token_of_peer,
 )
 from fairlead.service.mesos.calls import Calls
-from fairlead.service.mesos.executors import HEARTBEAT, ExecutorCalls
+from fairlead.service.mesos.executors import HEARTBEAT, ExecutorCalls, check_status
 from fairlead.service.mesos.messages import executor_pb2, master_pb2, scheduler_pb2
 from fairlead.service.mesos.operators import ON_RESERVATIONS, Operators
 from fairlead.service.mesos.streams import Stream
@@ -92,9 +92,9 @@ class MesosApp:
             await answer(send, 503, said.encode(), {"Content-Type": TEXT, "Retry-After": "1"})
 
     async def _look(self, path: str, scope: Scope, headers: Mapping[str, str], send: Send) -> None:
-        open_to_all = path in ("/version", "/health")
-        who = None if open_to_all else await self._authenticator.authenticate(scope, headers.get("authorization", ""))
-        view = self._operators.views.get(path.removesuffix(".json"))
+        name, open_to_all = path.removesuffix(".json"), ("/version", "/health")  # which need no state
+        who = None if path in open_to_all else await self._authenticator.authenticate(scope, headers.get("authorization", ""))
+        view = self._operators.views.get(name)
         if view is None:
             raise CallRefused(404)
         if scope["method"] not in ("GET", "HEAD"):
@@ -102,7 +102,7 @@ class MesosApp:
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         if "jsonp" in query:
             raise CallRefused(400, "jsonp is not supported, since any web page could read the answer: leave it out and read JSON")
-        told = await self._operators.look(view, who, query)
+        told = await self._operators.look(view, None if name in open_to_all else who, query)
         body = b"" if told is None else json.dumps(told, separators=(",", ":")).encode("ascii")
         await answer(send, 200, body, {"Content-Type": encoding.JSON})
 
@@ -165,6 +165,8 @@ class MesosApp:
             await self._executor_calls.take(call, token)
             await answer(send, 202, b"", {})
             return
+        for update in call.subscribe.unacknowledged_updates:
+            check_status(update.status)
         stream = Stream(_accepted(headers), ("", 0), HEARTBEAT)
         try:
             await self._executor_calls.subscribe(call, token, stream)

@@ -285,9 +285,6 @@ class ExecutorCalls:
         self._client, self._executors, self._subscriptions = client, executors, subscriptions
 
     async def subscribe(self, call: Call, token: str, stream: Stream) -> None:
-        for update in call.subscribe.unacknowledged_updates:
-            check_status(update.status)
-
         def question(state: State, now: float) -> tuple[list[Fact], None]:
             number = self._find(state, call, token)
             if number not in state.frameworks.executors or call.framework_id.value not in state.frameworks.members:

@@ -93,7 +93,10 @@ class MesosServer:
         host = self.listener.socket.getsockname()[0]
         if self._principals is not None and not is_loopback(host):
             return set()  # a web page does not know the secret
-        return accepted_names(self._where._replace(host=host, port=self.listener.socket.getsockname()[1]))
+        # Without principals a caller is whose process this is: a browser's, if a certificate's `*` lets a name lead here.
+        certificate = None if self._principals is None else self._where.certificate
+        port = self.listener.socket.getsockname()[1]
+        return accepted_names(self._where._replace(host=host, port=port, certificate=certificate))
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         self._subscriptions.attach(loop)
