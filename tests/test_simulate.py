@@ -802,8 +802,9 @@ def test_an_interrupt_that_another_thread_receives_ends_the_wait(tmp_path):
     at[1].cancel()
 
 
-def test_ctrl_c_while_the_program_is_imported_ends_it_quietly(tmp_path):
-    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+@pytest.mark.parametrize("first", ["typer", "typing"])
+def test_ctrl_c_while_the_program_is_imported_ends_it_quietly(tmp_path, first):
+    (tmp_path / f"{first}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     ran = subprocess.run(
         [FAIRLEAD, "policies"], env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
     )
