@@ -147,6 +147,21 @@ def test_a_remembered_check_is_what_another_check_would_find(events):
                 client.authenticator.rules = rules_of(state, True)
 
 
+def test_checks_of_large_requests_are_not_remembered():
+    """Refused ones count toward no bound of their caller: 10,000 of them would fill the memory."""
+    state = new_state()
+    apply(state, Configured(at=0.0, queues=[Queue("a")], settings=Settings()))
+    apply(state, NodeJoined(at=0.0, node=Node("n", {"cpu": 9000})))
+    client = SimpleNamespace(authenticator=SimpleNamespace(rules=rules_of(state, True)), clock=None)
+    submitter = Submitter(client, SimpleNamespace(exports=None))
+    for length, kinds in ((100, 1), (100, 1), (4000, 1), (200, 2)):
+        request = JobRequest(argv=["true"], demand={"cpu": "1"}, on={"x": ["y" * length]}, strict=True)
+        one = _Submission(Caller(myself()), [JobSubmission(request, 1, False, request.work()[1], {})], "", "")
+        with pytest.raises(admission.Refused, match="no node has x=y"):
+            submitter._check_some(state, one, 1)
+        assert len(submitter._kinds) == kinds
+
+
 def test_jobs_of_a_request_come_after_others_by_name(monkeypatch):
     """After the unfinished ones of their user, or the newest; also after those of the same request that come before."""
     state = new_state()
