@@ -162,6 +162,17 @@ def test_checks_of_large_requests_are_not_remembered():
         assert len(submitter._kinds) == kinds
 
 
+def test_a_job_without_labels_is_told_that_no_node_is_up():
+    """Also where a node that is gone was only for some accounts, which is a constraint on nodes."""
+    state = new_state()
+    apply(state, Configured(at=0.0, queues=[Queue("a")], settings=Settings()))
+    apply(state, NodeJoined(at=0.0, node=Node("n", {"cpu": 9000}, {ONLY_ACCOUNT: "ada"})))
+    job = Job("a", {"cpu": 1000}, user="bob")
+    assert "node n " in admission.never_starts(state, job)
+    apply(state, NodeLost(at=0.0, node="n"))
+    assert admission.never_starts(state, job) == "no node is up: the job waits for one to join"
+
+
 def test_jobs_of_a_request_come_after_others_by_name(monkeypatch):
     """After the unfinished ones of their user, or the newest; also after those of the same request that come before."""
     state = new_state()
