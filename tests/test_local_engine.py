@@ -746,9 +746,9 @@ def test_nothing_outlives_a_task_in_groups_that_it_made_in_its_own():
         pytest.skip("no cgroup may be made here")
     group = groups.create("1.0.1", 7)
     ways = group.ways_in()
-    inner = [os.path.join(os.path.dirname(way), "inner", "most", os.path.basename(way)) for way in ways]
+    inner = [Path(way).parent / "inner" / "most" / Path(way).name for way in ways]
     for way in inner:
-        os.makedirs(os.path.dirname(way))
+        way.parent.mkdir(parents=True)
     script = 'for way; do echo 0 > "$way"; done; echo; exec sleep 1000'
     with subprocess.Popen(["sh", "-c", script, "sh", *ways, *inner], stdout=subprocess.PIPE) as daemon:
         assert daemon.stdout.readline() == b"\n"

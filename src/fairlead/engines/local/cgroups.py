@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -123,8 +124,8 @@ class Group:
     def pids(self) -> set[int]:
         """Return the processes in it now, and in the groups that its task made in it."""
         found: set[int] = set()
-        for folder in [each for _, folder in self._folders for each in _with_inner(folder)]:
-            found.update(map(int, _read_or_empty(f"{folder}/cgroup.procs").split()))
+        for each in chain(*(_with_inner(folder) for _, folder in self._folders)):
+            found.update(map(int, _read_or_empty(f"{each}/cgroup.procs").split()))
         return found - {os.getpid()}  # a thread of ours that could not return
 
     def kill(self) -> None:
