@@ -470,10 +470,9 @@ def _where(state: State, attempts: Attempts) -> Where:
 
 
 def _places(state: State, node: np.ndarray) -> Where:
-    if len(node) == 1:  # the most frequent case by far, and sorting is slow
-        return Where(np.zeros(1, np.int64), [state.cluster.specs[node[0]].name])
-    rows, place = np.unique(node, return_inverse=True)
-    return Where(place, [state.cluster.specs[row].name for row in rows.tolist()])
+    rows: dict[int, int] = {}  # few are the most frequent case by far, and numpy takes long for these
+    place = np.array([rows.setdefault(row, len(rows)) for row in node.tolist()], np.int64)
+    return Where(place, [state.cluster.specs[row].name for row in rows])
 
 
 def _lost(state: State, known: I64, machines: Set[str] | None) -> Attempts:
