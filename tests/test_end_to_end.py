@@ -880,6 +880,7 @@ def test_a_scheduler_that_cannot_start_leaves_no_folder(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.timeout(300)
 def test_the_demo_shows_all_that_it_promises():
     """Its tasks last longer here: those of a round must be seen together, in five looks, also on a busy machine."""
     command, env = [sys.executable, ROOT / "examples" / "demo.py"], {**os.environ, "DEMO_SECONDS": "3.5"}
