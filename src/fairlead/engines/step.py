@@ -293,13 +293,14 @@ def _late_ends(state: State, seen: Seen, now: float) -> tuple[list[facts.TasksFi
     if not len(ends.ran) or state.at == -inf:
         return [], seen
     rows = state.current_tasks(ends.attempts)
-    chosen = first_mentions(state.view(), rows, NONE)
     began = np.where(state.tasks.status[rows] >= RUNNING, state.tasks.started_at[rows], state.at)
-    at = np.clip(began + ends.ran / 1000, state.at, now)
-    late = np.zeros(len(rows), np.bool_)
-    late[chosen] = (ends.ran[chosen] > 0) & (at[chosen] < now - LATE)
+    at = np.maximum(began + ends.ran / 1000, state.at)
+    late = (ends.ran > 0) & (at < now - LATE)
     if not late.any():
         return [], seen
+    first = np.zeros(len(rows), np.bool_)
+    first[first_mentions(state.view(), rows, NONE)] = True
+    late &= first
     outcome, code = _led(state, ends.attempts, ends.outcome, ends.code)
     found, at = [], np.maximum(state.at, np.floor(at / LATE) * LATE)
     for when in np.unique(at[late]).tolist():
@@ -469,10 +470,9 @@ def _where(state: State, attempts: Attempts) -> Where:
 
 
 def _places(state: State, node: np.ndarray) -> Where:
-    if len(node) == 1:  # the most frequent case by far, and sorting is slow
-        return Where(np.zeros(1, np.int64), [state.cluster.specs[node[0]].name])
-    rows, place = np.unique(node, return_inverse=True)
-    return Where(place, [state.cluster.specs[row].name for row in rows.tolist()])
+    rows: dict[int, int] = {}  # few are the most frequent case by far, and numpy takes long for these
+    place = np.array([rows.setdefault(row, len(rows)) for row in node.tolist()], np.int64)
+    return Where(place, [state.cluster.specs[row].name for row in rows])
 
 
 def _lost(state: State, known: I64, machines: Set[str] | None) -> Attempts:

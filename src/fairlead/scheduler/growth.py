@@ -153,7 +153,7 @@ def write_rows(state: State, numbers: I64, rows: NDArray[Any], which: I64) -> in
     new["id"], new["first"] = numbers, task + sizes.cumsum() - sizes
     tasks.rows.view(_TASK)[task : task + total] = NEW_TASK.view(_TASK)
     if len(state.ended) < len(jobs.rows):
-        set_ended(state, state.ended, len(jobs.rows))
+        set_ended(state, state.ended[: state.order.counts[ENDED]], len(jobs.rows))
     return row
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from fairlead.model.job_columns import LARGE_JOB_BYTES
 from fairlead.model.specs import Job
-from fairlead.scheduler.tables import I64, NONE, Jobs
+from fairlead.scheduler.tables import I64, NONE, Jobs, Table
 
 T = TypeVar("T")
 BLOCK_BITS = 12
@@ -73,6 +73,14 @@ class ByNumber(MutableMapping[int, T]):
         return self._blocks.setdefault(key, {})
 
 
+class _Rows(Table):
+    """Rows by number, from the first known one on; NONE for forgotten jobs."""
+
+    RESERVES = True
+
+    row: I64
+
+
 class JobIndex(Struct, dict=True):
     """What is known of jobs beside the table.
 
@@ -83,7 +91,6 @@ class JobIndex(Struct, dict=True):
     led, in_executors, delayed : gangs that end with their first task, tasks inside executors of frameworks, and jobs whose
         failed tasks wait before they start again
     first : the number of `row_of[0]`
-    row_of : int64 array: rows by number, NONE for forgotten jobs
     """
 
     last: int = 0
@@ -92,7 +99,12 @@ class JobIndex(Struct, dict=True):
         self.specs = ByNumber[Job]()
         self.rebuild()
         self.first = 1
-        self.row_of: I64 = np.zeros(0, np.int64)
+        self.rows = _Rows([0])
+
+    @property
+    def row_of(self) -> I64:
+        """Rows by number, NONE for forgotten jobs."""
+        return self.rows.row[: self.rows.n]
 
     def rebuild(self) -> None:
         """Recompute what follows from `specs`."""
@@ -121,18 +133,19 @@ class JobIndex(Struct, dict=True):
         """Add jobs with ascending new numbers; `noted` has the places of the jobs of which it notes more."""
         self.specs.add(numbers.tolist(), jobs)
         self.last = int(numbers[-1])
-        missing = self.last - self.first + 1 - len(self.row_of)
-        if missing > 0:
-            more = np.full(max(missing, len(self.row_of) // 8, 16), NONE, np.int64)
-            self.row_of = np.concatenate([self.row_of, more])
+        self._extend()
         self.row_of[numbers - self.first] = rows
         for place in noted:
             self._note(int(numbers[place]), jobs[place])
 
+    def _extend(self) -> None:
+        begin = self.rows.extend(self.last - self.first + 1 - self.rows.n)
+        self.row_of[begin:] = NONE
+
     def find(self, number: int) -> int:
         """Return the row of a job, NONE if it is unknown or forgotten."""
         place = number - self.first
-        return int(self.row_of[place]) if 0 <= place < len(self.row_of) else NONE
+        return int(self.rows.row[place]) if 0 <= place < self.rows.n else NONE
 
     def forget(self, numbers: I64) -> None:
         """Remove jobs."""
@@ -153,5 +166,6 @@ class JobIndex(Struct, dict=True):
         numbers = table.id[: table.n]
         known = np.flatnonzero(numbers != NONE)
         self.first = int(numbers[known[0]]) if len(known) else self.last + 1
-        self.row_of = np.full(self.last - self.first + 1, NONE, np.int64)
+        self.rows = _Rows([0])
+        self._extend()
         self.row_of[numbers[known] - self.first] = known

@@ -157,14 +157,9 @@ def _alike(launches: Launches) -> Iterator[tuple[int, str, list[list[int]]]]:
 
     Groups come in the order of their first attempts.
     """
-    attempts, node = launches.attempts, launches.node
-    if not len(node):
-        return
-    _, first, group = np.unique(attempts.job * len(launches.nodes) + node, return_index=True, return_inverse=True)
-    order = np.argsort(first[group], kind="stable")
-    chosen = np.stack(attempts, axis=1)[order]
-    begins = np.flatnonzero(np.diff(first[group][order], prepend=-1))
-    for at, tasks in zip(order[begins].tolist(), np.split(chosen, begins[1:]), strict=True):
-        number = int(attempts.job[at])
-        for alike in np.split(tasks, len(tasks)) if launches.jobs[number].work.values else [tasks]:
-            yield number, launches.nodes[node[at]], alike.tolist()
+    found: dict[tuple[int, int], list[list[int]]] = {}
+    for attempt, place in zip(rows(launches.attempts), launches.node.tolist(), strict=True):
+        found.setdefault((attempt[0], place), []).append(attempt)
+    for (number, place), tasks in found.items():
+        for alike in [[task] for task in tasks] if launches.jobs[number].work.values else [tasks]:
+            yield number, launches.nodes[place], alike

@@ -14,7 +14,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -280,6 +280,17 @@ class SupervisorConnections:
             rung, self._rung = self._rung, True
         if not rung:
             self._call(self._flush)
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Wake the thread once, at the end, for all that is sent in the block: it takes the interpreter from who sends."""
+        with self.lock:
+            rung, self._rung = self._rung, True
+        try:
+            yield
+        finally:
+            if not rung:
+                self._call(self._flush)
 
     def do(self, what: Callable[[], object]) -> None:
         """Call a function in the thread of the connections."""

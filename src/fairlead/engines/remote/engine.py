@@ -285,14 +285,16 @@ class RemoteEngine:
         with self._lock:
             hosts = dict(self._hosts)
         more = (self.gpus, self._folders, self._as_people, hosts.get, self._journal, self._exported, self._is_elsewhere)
-        for node, line, tasks in starts(launches, *more):
-            with self._lock:
-                for job, index, number in tasks:
-                    self._on[job, index, number] = node
-                member = self._members.get(node)
-                if member is not None and member.gone_at is None:  # else its supervisor confirmed that it starts nothing
-                    member.fenced = False
-            self._send(node, line)
+        assert self._connections is not None, "call serve() first"
+        with self._connections.together():
+            for node, line, tasks in starts(launches, *more):
+                with self._lock:
+                    for job, index, number in tasks:
+                        self._on[job, index, number] = node
+                    member = self._members.get(node)
+                    if member is not None and member.gone_at is None:  # else its supervisor confirmed that it starts nothing
+                        member.fenced = False
+                self._send(node, line)
 
     def _note_sessions(self, launches: contract.Launches) -> None:
         """Note which sessions nodes will fetch."""
@@ -333,8 +335,10 @@ class RemoteEngine:
         with self._lock:
             for task, name in zip(tasks, names or [self._on.get(task, "") for task in tasks], strict=True):
                 by_node[name].append(task)
-        for name, some in by_node.items():
-            self._send(name, message(do, tasks=some, **more))
+        assert self._connections is not None, "call serve() first"
+        with self._connections.together():
+            for name, some in by_node.items():
+                self._send(name, message(do, tasks=some, **more))
         return tasks
 
     def poll(self) -> contract.Seen:

@@ -96,7 +96,7 @@ class _Submission:
     def rows_in(self, state: State) -> list[NDArray[Any]]:
         """Return the memory that their rows will have if no others come before, but not of more than MOST_AHEAD tasks."""
         tasks = min(sum(each.tasks for each in self.asked), MOST_AHEAD)
-        return [*state.jobs.ahead(len(self.asked)), *state.tasks.ahead(tasks)]
+        return [*state.jobs.ahead(len(self.asked)), *state.index.rows.ahead(len(self.asked)), *state.tasks.ahead(tasks)]
 
     def prepare(self, memory: list[NDArray[Any]]) -> None:
         """Find memory, and compute what follows from the jobs alone: in another thread, before the scheduler's takes them."""

@@ -102,9 +102,11 @@ class Calls:
         await self._ask(who, question, takes_on=True)
 
     def _subscribed(self, calling: Calling, stream: Stream) -> list[Fact]:
-        if stream.ended:  # the client has gone
-            return []
         who, caller, subscriptions = calling.who, calling.caller, self._subscriptions
+        self._whose[stream] = who  # first: a client that goes after the next line is disconnected after this
+        if stream.ended:
+            self._whose.pop(stream, None)
+            return []
         member = calling.state.frameworks.members.get(who)
         if member is not None and (member.framework.principal, member.framework.uid) != caller.identity:
             raise Refused(_mismatch(caller.by, member.framework.principal))
@@ -114,7 +116,6 @@ class Calls:
             subscriptions.end_with(stream, [events.error_event(str(error))])
             return []
         subscriptions.begin(who, stream)
-        self._whose[stream] = who
         subscriptions.tell(who, [events.subscribed(who, self._master), HEARTBEAT])
         subscriptions.welcome(calling.state, who)
         return facts
