@@ -19,7 +19,7 @@ class Browser:
         """The status, headers and text of an answer; a form is posted as from the page itself. None leaves a header out."""
         kind = http.client.HTTPSConnection if self.context else http.client.HTTPConnection
         more = {"context": self.context} if self.context else {}
-        wire = kind(self.address, self.parts.port, timeout=30, **more)
+        wire = kind(self.address, self.parts.port, timeout=60, **more)
         sent = {"Host": self.parts.netloc, "Cookie": self.cookie or None, "Connection": "close"}
         if form is not None:
             sent |= {"Origin": self.url, "Sec-Fetch-Site": "same-origin", "Content-Type": "application/x-www-form-urlencoded"}

@@ -10,6 +10,7 @@ import json
 import os
 import pkgutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -129,6 +130,14 @@ def pytest_sessionfinish() -> None:
     forked.end()
 
 
+def held_port() -> socket.socket:
+    """Hold a port of this machine that no other program gets while nobody listens there; who reuses addresses may listen."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    return held
+
+
 class SocketConnection(http.client.HTTPConnection):
     """A connection to a Unix socket."""
 
@@ -198,7 +207,7 @@ class Live:
             return answer.status, json.loads(text) if is_json else text.decode()
 
     def call(self, *command: str, **more) -> subprocess.CompletedProcess:
-        return run(command, env=self.env, timeout=60, cwd=self.folder, **more)
+        return run(command, env=self.env, timeout=100, cwd=self.folder, **more)
 
     def start(self, *command: str, **more) -> subprocess.Popen:
         """A command that goes on beside the test."""
@@ -209,7 +218,7 @@ class Live:
         """A line as a person types it."""
         path = f"{forked.folder_with_command()}:{self.env['PATH']}"
         return subprocess.run(
-            ["sh", "-c", line], env={**self.env, "PATH": path}, capture_output=True, text=True, timeout=60, check=False
+            ["sh", "-c", line], env={**self.env, "PATH": path}, capture_output=True, text=True, timeout=100, check=False
         )
 
     def ok(self, *command: str) -> str:
@@ -241,7 +250,7 @@ class Live:
 
     def end(self, how: int = signal.SIGINT) -> int:
         self.process.send_signal(how)
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=60)
 
     def close(self) -> None:
         """End all that was started here, however the test left it: commands, the scheduler, its tasks, its supervisor."""

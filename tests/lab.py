@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from conftest import FAIRLEAD, Live, supervisor_of
+from conftest import FAIRLEAD, Live, held_port, supervisor_of
 from forked import Fairlead
 
 
@@ -92,8 +92,8 @@ class Lab(Live):
     def __init__(self, folder):
         super().__init__(folder)
         self.config.write_text('[[node]]\nname = "lab1"\ncapacity = { cpu = 2, memory = "4Gi" }\n')
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.held = held_port()
+        self.port = self.held.getsockname()[1]
         self.proxies, self.joins = {}, {}
 
     def start_up(self, lost_after=5):
@@ -158,3 +158,4 @@ class Lab(Live):
         super().close()
         for proxy in self.proxies.values():
             proxy.close()
+        self.held.close()

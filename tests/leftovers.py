@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 MARK = "FAIRLEAD_TEST_RUN"
-PATIENCE = 5.0
+PATIENCE = 30.0
 """Seconds for what is on its way out."""
 
 

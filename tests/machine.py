@@ -64,7 +64,7 @@ def why_not() -> str | None:
         if shutil.which(program) is None:
             return f"there is no {program} here"
     test = ["unshare", "-m", "sh", "-c", "mount --bind /etc/passwd /etc/passwd && mount -t tmpfs none /run"]
-    done = subprocess.run(test, capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(test, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode:
         return f"no mount namespace can be made here: {done.stderr.strip()}"
     return None
@@ -144,7 +144,7 @@ class Machine:
         if self.process is not None:
             self.process.send_signal(signal.SIGINT)
             try:
-                clean = self.process.wait(timeout=30) == 0
+                clean = self.process.wait(timeout=60) == 0
             finally:
                 self.process.kill()
                 self.process.wait()

@@ -34,7 +34,7 @@ class Wire:
         self.auth = {"Authorization": "Basic " + base64.b64encode(":".join(auth).encode()).decode()} if auth else {}
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
     def send(self, connection, method: str, path: str, body: bytes = b"", headers=()) -> None:
         said = {"Host": f"127.0.0.1:{self.port}", "Connection": "close", **self.auth, **dict(headers)}
@@ -138,7 +138,7 @@ class Subscribed:
             self.id = found["subscribed"]["framework_id"]["value"]
         return found
 
-    def wait_for(self, kind: str, seconds: float = 30) -> dict:
+    def wait_for(self, kind: str, seconds: float = 60) -> dict:
         """The next event of a type; others are kept for who waits for those."""
         deadline = time.monotonic() + seconds
         while True:

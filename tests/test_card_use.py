@@ -64,7 +64,7 @@ def watching(monkeypatch, code):
 
 
 def pump(selector, until):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not until():
         for key, _ in selector.select(0.1):
             key.data()

@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 from conftest import FAIRLEAD, Live
-from fairlead.client.connection import RETRY_SECONDS
 from fairlead.data_folder import starting
 from fairlead.engines.local.machine import this_machine
 from fairlead.model.documents import DocumentError, read_configuration
@@ -48,7 +47,7 @@ def test_ctrl_c_cancels_a_run(idle):
     process = idle.start("run", "-q", "A", "--", "sh", "-c", "echo begun; sleep 60")
     assert process.stdout.readline() == b"begun\n"
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=20) == 130
+    assert process.wait(timeout=60) == 130
     idle.until(lambda: idle.job(idle.newest())["status"] == "cancelled")
 
 
@@ -419,16 +418,17 @@ def test_killed_again_and_again_nothing_is_lost_and_nothing_runs_twice(live):
         live.kill()
         time.sleep(0.4)
         live.up()
-    live.until(lambda: live.job(1)["status"] != "running" and live.job(1)["waiting"] == 0, 60)
+    live.until(lambda: live.job(1)["status"] != "running" and live.job(1)["waiting"] == 0)
     assert live.job(1)["succeeded"] == 30
     assert sorted(ledger(live)) == sorted([f"start {i}" for i in range(30)] + [f"end {i}" for i in range(30)])
 
 
 def test_sigterm_leaves_tasks_running_and_the_next_start_adopts_them(live):
-    live.ok("submit", "-q", "A", "--", "sh", "-c", "sleep 1.5; echo done; exit 3")
+    live.ok("submit", "-q", "A", "--", "sh", "-c", f"{GATE}; echo done; exit 3")
     live.until(lambda: live.job(1)["running"] == 1)
     assert live.end(signal.SIGTERM) == 0
     assert live.call("jobs").stderr.startswith("fairlead: no scheduler runs in ")
+    (live.folder / "go").touch()
     live.up()
     assert live.ok("logs", "-f", "1") == "done\n"
     assert live.job(1)["failed"] == 1
@@ -457,8 +457,8 @@ def test_down_waits_for_what_runs_and_keeps_what_waits(live):
     down = live.start("down", stderr=subprocess.PIPE)
     assert down.stderr.readline() == b"waiting for 1 task to end\n"
     (live.folder / "go").touch()
-    assert down.communicate(timeout=30)[0] == b"the scheduler is down\n"
-    assert live.process.wait(timeout=10) == 0
+    assert down.communicate(timeout=60)[0] == b"the scheduler is down\n"
+    assert live.process.wait(timeout=60) == 0
     assert ledger(live) == ["start", "end"]
     live.up()
     live.until(lambda: live.job(1)["status"] == "succeeded")
@@ -468,22 +468,22 @@ def test_down_waits_for_what_runs_and_keeps_what_waits(live):
 def test_down_now_does_not_wait(live):
     live.ok("submit", "-q", "A", "--", "sleep", "100")
     live.until(lambda: live.job(1)["running"] == 1)
-    began = time.monotonic()
+    live.env["FAIRLEAD_WAIT"] = "1000s"  # who was told to go is not waited for as one who may come back
     live.ok("down", "--now")
-    assert time.monotonic() - began < RETRY_SECONDS, "who was told to go is not waited for as one who may come back"
-    assert live.process.wait(timeout=10) == 0
+    assert live.process.wait(timeout=60) == 0
     live.up()
     live.until(lambda: live.job(1)["running"] == 1)
 
 
 def test_a_client_sees_through_a_restart(live):
+    live.env["FAIRLEAD_WAIT"] = "100s"
     follower = live.start("run", "-q", "A", "--", "sh", "-c", "for i in 1 2 3 4 5 6; do echo $i; sleep 0.5; done")
     assert follower.stdout.readline() == b"1\n"
     live.kill()
     time.sleep(0.3)
     live.up()
     assert follower.stdout.read() == b"2\n3\n4\n5\n6\n"
-    assert follower.wait(timeout=20) == 0
+    assert follower.wait(timeout=60) == 0
 
 
 @contextlib.contextmanager
@@ -577,7 +577,7 @@ def test_a_disk_that_an_output_fills_is_rescued(live_on_a_disk, tmp_path):
     assert live.http("POST", f"/v1/jobs/{culprit}/cancel", {})[0] == 200
     live.until(lambda: live.job(culprit)["status"] == "cancelled")
     assert live.http("POST", "/v1/down", {"now": True})[0] == 202
-    assert live.process.wait(timeout=30) == 0
+    assert live.process.wait(timeout=60) == 0
 
 
 @pytest.mark.parametrize(
@@ -880,8 +880,11 @@ def test_a_scheduler_that_cannot_start_leaves_no_folder(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.timeout(300)
 def test_the_demo_shows_all_that_it_promises():
-    result = subprocess.run([sys.executable, ROOT / "examples" / "demo.py"], capture_output=True, text=True, check=False)
+    """Its tasks last longer here: those of a round must be seen together, in five looks, also on a busy machine."""
+    command, env = [sys.executable, ROOT / "examples" / "demo.py"], {**os.environ, "DEMO_SECONDS": "3.5"}
+    result = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.count("SEEN:") == 5
 
@@ -1014,7 +1017,7 @@ def test_a_run_that_is_killed_has_its_job_cancelled_also_over_a_restart(live):
         if restarted:
             live.kill()
         run.kill()
-        run.wait(timeout=30)
+        run.wait(timeout=60)
         assert run.stdout.read() == b"", "nobody else holds its standard output open"
         if restarted:
             live.up()
@@ -1066,16 +1069,21 @@ def test_output_that_cannot_be_written_is_one_line(idle):
 
 
 def test_commands_go_on_when_the_scheduler_is_restarted_under_them(live):
+    live.env |= {"FAIRLEAD_WAIT": "100s", "FORCE_COLOR": "1"}  # the bar of `wait` shows that it was answered
     wait = ["sh", "-c", "echo one; " + GATE + "; echo two; exit 5"]
     run = live.start("run", "-q", "A", "--", *wait)
     assert run.stdout.readline() == b"one\n"
-    waiting = live.start("wait", "1")
-    time.sleep(0.5)
+    waiting = live.start("wait", "1", stderr=subprocess.PIPE)
+    shown = b""
+    while b"job 1" not in shown:
+        shown += os.read(waiting.stderr.fileno(), 4096)
+    del live.env["FORCE_COLOR"]
     live.kill()
     live.up()
     (live.folder / "go").touch()
-    assert (run.stdout.read(), run.wait(timeout=30)) == (b"two\n", 5)
-    assert waiting.wait(timeout=30) == 1
+    assert (run.stdout.read(), run.wait(timeout=60)) == (b"two\n", 5)
+    waiting.communicate(timeout=60)
+    assert waiting.returncode == 1
 
 
 def test_top_shows_the_cluster(idle):
@@ -1273,4 +1281,4 @@ def test_it_stops_what_runs_though_nobody_reads_what_it_says_and_its_log_is_no_f
         job = world.submit("-q", "A", "--", "sleep", "600")
         world.until(lambda: world.job(job)["running"] == 1)
         assert world.call("down", "--now").returncode == 0
-        assert world.process.wait(30) == 0
+        assert world.process.wait(60) == 0

@@ -19,7 +19,7 @@ import joblib
 import pytest
 
 import fairlead
-from called import fail, nap, square
+from called import fail, nap, square, until_it_is_there
 from fairlead.client import caller, code_folder, session
 from fairlead.client.code_folder import pack_folder
 from fairlead.client.options import CallOptions, Options
@@ -58,23 +58,24 @@ def until(condition, seconds=60):
 class TestContract:
     def test_results_and_arguments(self, make):
         with make() as executor:
-            assert executor.submit(square, 7).result(timeout=30) == 49
-            assert executor.submit(dict, [("a", 1)], b=2).result(timeout=30) == {"a": 1, "b": 2}
+            assert executor.submit(square, 7).result(timeout=60) == 49
+            assert executor.submit(dict, [("a", 1)], b=2).result(timeout=60) == {"a": 1, "b": 2}
 
     def test_exceptions_come_with_their_type(self, make):
         with make() as executor:
             future = executor.submit(fail, "lost")
             with pytest.raises(LookupError, match="lost"):
-                future.result(timeout=30)
+                future.result(timeout=60)
             assert isinstance(future.exception(), LookupError)
             assert (future.done(), future.running(), future.cancelled()) == (True, False, False)
 
-    def test_as_completed_and_wait(self, make):
+    def test_as_completed_and_wait(self, make, tmp_path):
         with make() as executor:
-            slow, fast = executor.submit(nap, 3.0, "slow"), executor.submit(nap, 0, "fast")
+            slow, fast = executor.submit(until_it_is_there, tmp_path / "go"), executor.submit(nap, 0, "fast")
             assert next(cf.as_completed([slow, fast])) is fast
             done, pending = cf.wait([slow, fast], return_when=cf.FIRST_COMPLETED)
             assert (done, pending) == ({fast}, {slow})
+            (tmp_path / "go").touch()
             assert cf.wait([slow, fast]).not_done == set()
 
     def test_map_keeps_the_order(self, make):
@@ -98,9 +99,9 @@ class TestContract:
             with pytest.raises(TimeoutError):
                 list(executor.map(nap, [0.6], timeout=0.05))
 
-    def test_what_runs_cannot_be_cancelled_what_waits_can(self, make):
+    def test_what_runs_cannot_be_cancelled_what_waits_can(self, make, tmp_path):
         with make() as executor:
-            running = [executor.submit(nap, 1.2, i) for i in range(2)]
+            running = [executor.submit(until_it_is_there, tmp_path / "go") for _ in range(2)]
             until(lambda: all(f.running() for f in running))
             waiting = [executor.submit(nap, 0) for _ in range(8)]
             assert waiting[-1].cancel()
@@ -109,9 +110,10 @@ class TestContract:
             assert waiting[-1].cancel(), "again"
             assert not running[0].cancel()
             with pytest.raises(cf.CancelledError):
-                waiting[-1].result(timeout=1)
-            assert cf.wait([waiting[-1]], timeout=10).done
-            assert [f.result(timeout=30) for f in running] == [0, 1]
+                waiting[-1].result(timeout=60)
+            (tmp_path / "go").touch()
+            assert cf.wait([waiting[-1]], timeout=60).done
+            assert [f.result(timeout=60) for f in running] == [None, None]
             assert not running[0].cancel()
 
     def test_callbacks_may_submit_more(self, make):
@@ -123,7 +125,7 @@ class TestContract:
                 executor.submit(square, 5).add_done_callback(lambda f: (found.append(f.result()), second.set()))
 
             executor.submit(square, 4).add_done_callback(more)
-            assert second.wait(30)
+            assert second.wait(60)
             assert found == [16, 25]
 
     def test_after_shutdown_nothing_is_taken(self, make):
@@ -136,15 +138,16 @@ class TestContract:
             executor.submit(square, 1)
         executor.shutdown()
 
-    def test_shutdown_may_leave_what_runs_and_cancel_what_waits(self, make):
+    def test_shutdown_may_leave_what_runs_and_cancel_what_waits(self, make, tmp_path):
         executor = make()
-        running = [executor.submit(nap, 3.0, i) for i in range(2)]
+        running = [executor.submit(until_it_is_there, tmp_path / "go") for _ in range(2)]
         until(lambda: all(f.running() for f in running))
         waiting = [executor.submit(square, 1) for _ in range(12)]
         executor.shutdown(wait=False, cancel_futures=True)
         assert not any(f.done() for f in running)
         until(waiting[-1].cancelled)
-        assert [f.result(timeout=30) for f in running] == [0, 1]
+        (tmp_path / "go").touch()
+        assert [f.result(timeout=60) for f in running] == [None, None]
 
     def test_asyncio_runs_in_it(self, make):
         async def main(executor):
@@ -159,7 +162,7 @@ class TestContract:
 
 
 def test_the_traceback_of_the_worker_is_the_cause(client, world):
-    error = client.submit(fail, "deep").exception(timeout=30)
+    error = client.submit(fail, "deep").exception(timeout=60)
     assert isinstance(error.__cause__, RemoteTraceback)
     assert "in fail" in str(error.__cause__)
     job = client._connection.get("/v1/jobs", limit=1)["jobs"][0]
@@ -180,7 +183,7 @@ def test_the_output_of_a_call_is_found_by_its_future(world, client, options):
     with client.executor(**options) as executor:
         futures = {word: executor.submit(talk, word) for word in words}
     for word, future in futures.items():
-        error = future.exception(timeout=30)
+        error = future.exception(timeout=60)
         found = world.call("logs", future.log)
         assert found.returncode == 0
         assert "".join(dict.fromkeys(found.stdout.splitlines())) == word
@@ -199,7 +202,7 @@ def test_an_error_in_a_map_says_where_its_output_is(world, client):
 
 def test_a_wrong_place_of_a_call_is_refused_or_empty(world, client):
     future = client.submit(talk, "one")
-    future.result(timeout=30)
+    future.result(timeout=60)
     task = "{}.{}".format(*future.task)
     assert world.ok("logs", f"{task}@900-1000,5-2") == ""
     for wrong in (f"{task}@1-2", f"{future.task[0]}@1-2,3-4", f"{task}@a-b,1-2", f"{task}@1-2,3-4,5"):
@@ -213,7 +216,7 @@ def test_progress_counts_calls_and_failures(world, monkeypatch, capsys):
     with fairlead.Client(world.home, queue="A", progress=True) as client:
         futures = [client.submit(talk, word) for word in ("good", "bad")]
         list(client.map(abs, range(40)))
-        assert [future.exception(timeout=30) is None for future in futures] == [True, False]
+        assert [future.exception(timeout=60) is None for future in futures] == [True, False]
     last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err).split("\r")[-1]
     assert "42/42" in last
     assert "1 failed" in last
@@ -237,7 +240,7 @@ def test_a_first_call_that_waits_says_why_once(world, monkeypatch, capsys, in_ta
         seen = len(polls)
         until(lambda: len(polls) > seen + 3)
         world.ok("cancel", str(before))
-        assert first.result(timeout=30) == 1
+        assert first.result(timeout=60) == 1
     said = capsys.readouterr().err.splitlines()
     assert said == ([] if in_task else [f"fairlead: {each}" for each in asked])
     assert len(asked) == (not in_task)
@@ -255,23 +258,23 @@ def test_progress_of_asynchronous_calls(world, monkeypatch, capsys):
 
 
 def test_a_worker_is_warm_and_isolated_by_queue_and_shape(world, client):
-    first = {client.submit(os.getpid).result(timeout=30) for _ in range(5)}
+    first = {client.submit(os.getpid).result(timeout=60) for _ in range(5)}
     assert len(first) == 1
-    other_queue = client.submit(os.getpid, queue="B").result(timeout=30)
-    other_shape = client.submit(os.getpid, cpu=2).result(timeout=30)
+    other_queue = client.submit(os.getpid, queue="B").result(timeout=60)
+    other_shape = client.submit(os.getpid, cpu=2).result(timeout=60)
     with fairlead.Client(world.home, queue="A", memory="256MiB") as another:
-        other_program = another.submit(os.getpid).result(timeout=30)
+        other_program = another.submit(os.getpid).result(timeout=60)
     assert len({*first, other_queue, other_shape, other_program}) == 4
 
 
 def test_calls_are_tasks_like_any_other(world, client):
     future = client.submit(nap, 0, queue="B")
-    assert future.result(timeout=30) is None
+    assert future.result(timeout=60) is None
     lease = world.job(future.task[0])
     assert (lease["name"], lease["queue"]) == ("nap", "B")
     until(lambda: world.job(lease["id"])["status"] == "succeeded")
     future = client.submit(print, "hello")
-    future.result(timeout=30)
+    future.result(timeout=60)
     assert world.ok("logs", str(future.task[0])) == "hello\n"
 
 
@@ -343,8 +346,8 @@ def test_patterns_are_read_as_git_reads_them(tmp_path):
 
 def test_functions_of_main_lambdas_and_closures_travel(client):
     base = 10
-    assert client.submit(lambda x: x + base, 5).result(timeout=30) == 15
-    assert client.submit(partial(pow, 2), 3).result(timeout=30) == 8
+    assert client.submit(lambda x: x + base, 5).result(timeout=60) == 15
+    assert client.submit(partial(pow, 2), 3).result(timeout=60) == 8
 
 
 def test_large_arguments_and_results(client):
@@ -353,16 +356,16 @@ def test_large_arguments_and_results(client):
 
 
 def test_a_function_with_arguments_of_these_names(client):
-    assert client.executor(cpu=2).submit(dict, cpu=1, queue="x").result(timeout=30) == {"cpu": 1, "queue": "x"}
+    assert client.executor(cpu=2).submit(dict, cpu=1, queue="x").result(timeout=60) == {"cpu": 1, "queue": "x"}
 
 
 def test_a_worker_that_dies_fails_its_call_alone(client):
     dead = client.submit(os._exit, 7)
-    assert "ended with status 7" in str(dead.exception(timeout=30))
+    assert "ended with status 7" in str(dead.exception(timeout=60))
     assert isinstance(dead.exception(), fairlead.CallFailed)
     killed = client.submit(lambda: os.kill(os.getpid(), signal.SIGKILL))
-    assert "ended with status 137" in str(killed.exception(timeout=30))
-    assert client.submit(square, 3).result(timeout=30) == 9
+    assert "ended with status 137" in str(killed.exception(timeout=60))
+    assert client.submit(square, 3).result(timeout=60) == 9
 
 
 def test_a_call_that_uses_too_much_memory_is_told_so(client):
@@ -379,8 +382,8 @@ def test_retries_and_time_limits(client, tmp_path):
             raise OSError("not yet")
         return "done"
 
-    assert client.executor(retries=2).submit(third_time).result(timeout=30) == "done"
-    error = client.executor(time_limit=0.4).submit(nap, 60).exception(timeout=30)
+    assert client.executor(retries=2).submit(third_time).result(timeout=60) == "done"
+    error = client.executor(time_limit=0.4).submit(nap, 60).exception(timeout=60)
     assert "time limit" in str(error)
 
 
@@ -388,7 +391,7 @@ def test_what_cannot_be_pickled(client):
     with pytest.raises(TypeError, match="cannot pickle"):
         client.submit(square, threading.Lock())
     with pytest.raises(TypeError, match="cannot pickle"):
-        client.submit(threading.Lock).result(timeout=30)
+        client.submit(threading.Lock).result(timeout=60)
 
     class Odd(Exception):
         def __init__(self, a, b):
@@ -397,14 +400,14 @@ def test_what_cannot_be_pickled(client):
     def odd():
         raise Odd(1, 2)
 
-    assert "1 and 2" in str(client.submit(odd).exception(timeout=30))
+    assert "1 and 2" in str(client.submit(odd).exception(timeout=60))
 
 
 def test_a_refused_call_is_told_by_its_future_alone(client):
     futures = [client.submit(square, 1), client.submit(square, 2, queue="nowhere"), client.submit(square, 3)]
-    assert [futures[0].result(timeout=30), futures[2].result(timeout=30)] == [1, 9]
+    assert [futures[0].result(timeout=60), futures[2].result(timeout=60)] == [1, 9]
     with pytest.raises(fairlead.ServiceError, match="there is no queue 'nowhere'"):
-        futures[1].result(timeout=30)
+        futures[1].result(timeout=60)
 
 
 def test_a_call_that_is_cancelled_by_somebody_else_while_it_runs(client, world):
@@ -413,14 +416,14 @@ def test_a_call_that_is_cancelled_by_somebody_else_while_it_runs(client, world):
     job, _ = future.task
     world.ok("cancel", str(job))
     with pytest.raises(cf.CancelledError, match="while it ran"):
-        future.result(timeout=30)
+        future.result(timeout=60)
 
 
 def test_nothing_is_left_of_a_program_that_ended(world):
     with fairlead.Client(world.home, queue="A") as client:
         assert list(client.map(square, range(300))) == [x * x for x in range(300)]
         folder = world.home / "calls" / client._caller.session.id
-        pid = client.submit(os.getpid).result(timeout=30)
+        pid = client.submit(os.getpid).result(timeout=60)
         assert folder.exists()
     assert not folder.exists()
     until(lambda: not Path(f"/proc/{pid}").exists())
@@ -429,7 +432,7 @@ def test_nothing_is_left_of_a_program_that_ended(world):
 def test_results_that_were_fetched_are_dropped(world, client):
     list(client.map(square, range(200)))
     folder = world.home / "calls" / client._caller.session.id
-    client.submit(nap, 0.2).result(timeout=30)
+    client.submit(nap, 0.2).result(timeout=60)
     until(lambda: len(list(folder.iterdir())) <= 4)
 
 
@@ -481,7 +484,7 @@ def test_the_async_twin(world):
             with pytest.raises(LookupError):
                 await client.submit(fail, "x")
             job = await client.submit_job(["sh", "-c", "echo $FAIRLEAD_INDEX {index}"], tasks=2)
-            assert (await client.wait(job, timeout=30))["status"] == "succeeded"
+            assert (await client.wait(job, timeout=60))["status"] == "succeeded"
             assert job.output(1) == b"1 1\n"
 
     asyncio.run(main())
@@ -493,7 +496,7 @@ def test_a_call_is_stopped_while_it_waits_and_while_it_runs(client, world):
     assert not future.cancel()
     assert future.stop()
     with pytest.raises(cf.CancelledError, match="while it ran"):
-        future.result(timeout=30)
+        future.result(timeout=60)
     assert not future.stop(), "there is nothing left to stop"
     waits = client.executor(on={"zone": "nowhere"}, wait_for_node=True).submit(nap, 60)
     job = lambda: client._connection.get("/v1/jobs", limit=1)["jobs"][0]  # noqa: E731
@@ -501,15 +504,15 @@ def test_a_call_is_stopped_while_it_waits_and_while_it_runs(client, world):
     assert waits.stop()
     until(lambda: job()["status"] == "cancelled")
     with pytest.raises(cf.CancelledError):
-        waits.result(timeout=30)
-    assert client.submit(square, 3).result(timeout=30) == 9
+        waits.result(timeout=60)
+    assert client.submit(square, 3).result(timeout=60) == 9
 
 
 def test_a_call_that_no_node_could_hold_says_so_at_once(client):
     with pytest.raises(fairlead.ServiceError, match="no node is large enough for cpu=999 memory=256Mi"):
-        client.submit(square, 3, cpu=999).result(timeout=30)
+        client.submit(square, 3, cpu=999).result(timeout=60)
     with pytest.raises(fairlead.ServiceError, match="no node has zone=nowhere"):
-        client.executor(on={"zone": "nowhere"}).submit(square, 3).result(timeout=30)
+        client.executor(on={"zone": "nowhere"}).submit(square, 3).result(timeout=60)
 
 
 def test_tasks_of_asyncio_are_calls_and_stop_theirs(world, tmp_path):
@@ -641,7 +644,7 @@ def test_jobs_from_a_program(world, client):
         client.submit_job(["sleep", "30"], name="nap").wait(timeout=0.1)
     with pytest.raises(TypeError, match='a command is a list of words: \\["sh", "-c", "echo x"\\] runs a line'):
         client.submit_job("echo x")
-    assert job.wait(timeout=30)["status"] == "failed"
+    assert job.wait(timeout=60)["status"] == "failed"
     assert (job.output(), job.output(stream="err")) == (b"out\n", b"err\n")
     assert [task["exit"] for task in job.tasks()] == [3]
     many = client.submit_job(["sh", "-c", "test {index} != 2"], tasks=5, cpu="100m", memory="16Mi")
@@ -650,11 +653,11 @@ def test_jobs_from_a_program(world, client):
         assert [task["index"] for task in many.tasks(**asked)] == told
     assert [task["index"] for task in many.tasks("failed", indices=range(1, 9))] == [2]
     after = client.submit_job(["true"], after=[(job.id, "failure")])
-    assert after.wait(timeout=30)["status"] == "succeeded"
+    assert after.wait(timeout=60)["status"] == "succeeded"
     nap_job = next(j for j in client._connection.get("/v1/jobs")["jobs"] if j["name"] == "nap")
     nap_job = client.job(nap_job["id"])
     assert nap_job.cancel()
-    assert nap_job.wait(timeout=30)["status"] == "cancelled"
+    assert nap_job.wait(timeout=60)["status"] == "cancelled"
     with pytest.raises(fairlead.ServiceError, match="no node is large enough"):
         client.submit_job(["true"], cpu=999, strict=True)
     waiting = client.submit_job(["true"], cpu=999)
@@ -676,7 +679,7 @@ def test_a_scheduler_that_never_comes_back(live):
     until(future.running)
     live.kill()
     with pytest.raises(fairlead.SchedulerGone, match="no scheduler runs"):
-        future.result(timeout=30)
+        future.result(timeout=60)
     with pytest.raises(fairlead.SchedulerGone):
         client.submit(square, 1)
     client.shutdown()
@@ -711,9 +714,9 @@ def test_workers_import_what_is_preloaded_before_calls_come(world, tmp_path, mon
     monkeypatch.syspath_prepend(tmp_path)
     with fairlead.Client(world.home, queue="A", memory="64MiB", preload=["slow_to_import"]) as client:
         until((tmp_path / "imported").exists)
-        first = client.submit(lambda: (os.getpid(), "slow_to_import" in sys.modules)).result(timeout=30)
+        first = client.submit(lambda: (os.getpid(), "slow_to_import" in sys.modules)).result(timeout=60)
         calls = [client.submit(os.getpid) for _ in range(300)]
-        workers = {call.result(timeout=30) for call in calls} | {first[0]}
+        workers = {call.result(timeout=60) for call in calls} | {first[0]}
         assert first[1]
         assert len(workers) <= 4
     imported = (tmp_path / "imported").read_text().split()
@@ -726,18 +729,18 @@ def test_what_cannot_be_preloaded_fails_the_calls(world):
         fairlead.Client(world.home, queue="A", memory="64MiB", preload=["no_such_module"]) as client,
         pytest.raises(ModuleNotFoundError, match="no_such_module"),
     ):
-        client.submit(square, 3).result(timeout=30)
+        client.submit(square, 3).result(timeout=60)
     with pytest.raises(TypeError, match=r"preload=\['numpy'\]"):
         fairlead.Client(world.home, queue="A", preload="numpy")
 
 
 def test_workers_that_wait_do_not_outlive_a_killed_supervisor(live):
     with fairlead.Client(live.home, queue="A", memory="256MiB") as client:
-        worker = client.submit(os.getpid).result(timeout=30)
+        worker = client.submit(os.getpid).result(timeout=60)
         (supervisor,) = live.supervisor()
         supervisor.kill()
         until(lambda: not Path(f"/proc/{worker}").exists())
-        assert client.submit(os.getpid).result(timeout=30) != worker
+        assert client.submit(os.getpid).result(timeout=60) != worker
 
 
 def test_a_function_that_writes_where_its_worker_answers_fails_alone(client):
@@ -746,14 +749,14 @@ def test_a_function_that_writes_where_its_worker_answers_fails_alone(client):
         time.sleep(60)
 
     with pytest.raises(fairlead.CallFailed):
-        client.submit(meddle).result(timeout=30)
-    assert client.submit(square, 3).result(timeout=30) == 9
+        client.submit(meddle).result(timeout=60)
+    assert client.submit(square, 3).result(timeout=60) == 9
 
 
 def test_a_callback_may_shut_its_executor_down(world):
     client = fairlead.Client(world.home, queue="A", memory="256MiB")
     done = threading.Event()
     client.submit(square, 2).add_done_callback(lambda f: (client.shutdown(), done.set()))
-    assert done.wait(30)
+    assert done.wait(60)
     with pytest.raises(RuntimeError):
         client.submit(square, 3)

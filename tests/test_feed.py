@@ -115,7 +115,7 @@ def test_who_follows_is_told_what_happens_and_one_that_leaves_disturbs_nobody(jo
             await waiting[0]
         journal.append([NodeDrained(at=2000.0, node="late")])
         wakeups.wake(["facts"])
-        later = await asyncio.wait_for(asyncio.gather(*waiting[1:]), 10)
+        later = await asyncio.wait_for(asyncio.gather(*waiting[1:]), 60)
         assert [[number for number, *_ in events(each)] for each in later] == [[1201]] * 2
         loop.stopped.set()
         wakeups.wake()
@@ -229,7 +229,7 @@ def test_one_who_waits_hears_that_the_line_is_there(journal, monkeypatch):
     async def main():
         feed, *_ = make(journal)
         reader = feed.read(ADA, 1200, True)
-        assert await asyncio.wait_for(anext(reader), 10) == b": ping\n\n"
+        assert await asyncio.wait_for(anext(reader), 60) == b": ping\n\n"
         await reader.aclose()
 
     asyncio.run(main())
@@ -323,7 +323,7 @@ def test_what_waits_ends_when_its_token_is_revoked(journal, monkeypatch, tmp_pat
             await asyncio.sleep(0)
         revoked, _ = await request(app, f"/v1/tokens/{mine.token}", other, method="DELETE")
         assert revoked == 200
-        found = await asyncio.wait_for(waiting, 20)
+        found = await asyncio.wait_for(waiting, 60)
         assert not goes_on.done(), "another token's request waits on"
         goes_on.cancel()
         return found

@@ -521,10 +521,15 @@ def test_where_files_come_and_go_each_task_runs_once(which, tmp_path, request):
             time.sleep(0.03 * rng.random())
             resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (soft, hard))
     finally:
-        time.sleep(0.1)  # a program is started under the usual limit: what was the supervisor's before is set again
         resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (soft, hard))
-    for attempt in attempts:
-        assert bench.end_of(attempt, 60) == (Outcome.EXITED, 0)
+
+    def all_have_ended():
+        """A program is started under the usual limit: what was the supervisor's before may be set again at any time."""
+        resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (soft, hard))
+        return bench.ended.keys() >= set(attempts)
+
+    bench.until(all_have_ended, 100)
+    assert set(bench.ended.values()) == {(Outcome.EXITED, 0)}
     assert sorted(map(int, Path(tmp_path, "ran").read_text().split())) == list(range(400))
     assert supervisor_of(bench.folder)[0].pid == supervisor
 
@@ -780,7 +785,9 @@ def test_a_task_sees_its_own_cards_and_one_without_sees_none(bench):
         "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK",
         "ONEAPI_DEVICE_SELECTOR",
     ]  # fmt: skip
-    show = f"import os, time\nprint([os.environ.get(name) for name in {names!r}])\ntime.sleep(0.5)"
+    show = (
+        f"import os, time\nprint([os.environ.get(name) for name in {names!r}])\nwhile not os.path.exists('go'): time.sleep(0.02)"
+    )
     exported = bench.folder / "exports" / "kept"
     exported.parent.mkdir()
     exported.write_text('{"ROCR_VISIBLE_DEVICES": "0,1,2,3"}')
@@ -791,6 +798,8 @@ def test_a_task_sees_its_own_cards_and_one_without_sees_none(bench):
     bench.start_all([first], replace(two, demand={**job.demand, "gpu": 1000}))
     bench.start_all([a], two)
     bench.start_all([b], none)
+    bench.until(lambda: bench.started >= {first, a, b})  # each while the others run
+    (bench.folder / "go").touch()
     assert [bench.end_of(each) for each in (first, a, b)] == [(Outcome.EXITED, 0)] * 3
     assert eval(bench.wrote(a)) == ["1,2", "PCI_BUS_ID", "1,2", "0,1", "1,2", None], "HIP counts what ROCR left"
     assert eval(bench.wrote(b)) == ["", "PCI_BUS_ID", "", "", "65535", "!*:gpu"]
@@ -943,7 +952,7 @@ def test_no_call_waits_for_a_supervisor_that_does_not_read(which, request):
     os.kill(supervisor, signal.SIGSTOP)
     try:
         using.start()
-        using.join(30)
+        using.join(60)
         assert not using.is_alive(), "a call waits for the supervisor"
     finally:
         bench.known = None
@@ -1036,14 +1045,11 @@ def test_what_started_before_an_inventory_that_does_not_know_it_did_not_last(tmp
     puppet = Puppet(tmp_path)
     empty = b'{"saw": "inventory", "tasks": [], "limits": {}}\n'
     started = b'{"saw": "started", "task": [1, 0, 1]}\n{"saw": "started", "task": [2, 0, 1]}\n'
-    heard = threading.Event()
-    engine = LocalEngine(tmp_path, [NODE], heard.set)
+    engine = LocalEngine(tmp_path, [NODE])
     engine.serve("a", 1)
     puppet.say(empty, started)
-    assert heard.wait(10)
-    heard.clear()
     puppet.say(b'{"saw": "inventory", "tasks": [[2, 0, 1]], "limits": {}}\n{"saw": "started", "task": [2, 0, 1]}\n')
-    assert heard.wait(10)
+    puppet.listener.accept()[0].close()  # all was read before it connects again
     seen = engine.poll()
     assert rows(seen.known) == rows(seen.started) == [Attempt(2, 0, 1)]
     engine.close()
@@ -1094,7 +1100,7 @@ def test_a_supervisor_with_nothing_to_do_goes_away(tmp_path):
     with closing(Bench(tmp_path)) as bench:
         bench.end_of(bench.start(Attempt(1, 0, 1), "true"))
         bench.engine.close(leave=True)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while alive(f"{tmp_path}/supervisor"):
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -1110,7 +1116,7 @@ def test_a_supervisor_of_an_earlier_fairlead_is_replaced_as_soon_as_nothing_runs
     (bench.folder / "go").touch()
     assert bench.end_of(a) == (Outcome.EXITED, 0)
     bench.acknowledge(a)
-    before.wait(30)
+    before.wait(60)
     monkeypatch.undo()
     bench.until(lambda: any(each.pid != before.pid for each in supervisor_of(bench.folder)))
     bench.until(lambda: not bench.engine.trouble)
@@ -1130,7 +1136,7 @@ def test_no_empty_cgroup_stays_of_a_supervisor_that_ends(tmp_path):
     for job in range(30):
         bench.end_of(Attempt(job, 0, 1))
     bench.engine.close(leave=True)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while own_cgroups(tmp_path):
         assert time.monotonic() < deadline, own_cgroups(tmp_path)
         time.sleep(0.05)
@@ -1173,9 +1179,9 @@ def test_cgroups_are_found_by_trying():
     child = os.fork()
     if child == 0:
         group.join()
-        time.sleep(60)
+        time.sleep(600)
         os._exit(0)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while group.pids() != {child}:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -1202,20 +1208,23 @@ def test_a_start_that_is_tried_again_gets_a_group_that_no_other_task_has():
 
 def test_a_supervisor_that_says_nothing_is_noticed(request, monkeypatch):
     monkeypatch.setattr("fairlead.engines.local.engine.ASK_EVERY", 0.1)
-    monkeypatch.setattr("fairlead.engines.local.engine.SILENT", 1.0)
     bench = request.getfixturevalue("bench")
     bench.end_of(bench.start(Attempt(1, 0, 1), "true"))
     supervisor = supervisor_of(bench.folder)[0].pid
-    for _ in range(15):  # it answers when it is asked, with nothing else to do
-        assert bench.engine.trouble is None
-        time.sleep(0.1)
+    for _ in range(3):  # it answers when it is asked, with nothing else to do
+        heard_at = bench.engine._heard_at
+        bench.until(lambda heard_at=heard_at: bench.engine._heard_at > heard_at + 0.1)
+    assert bench.engine.trouble is None
     os.kill(supervisor, signal.SIGSTOP)
     try:
-        bench.until(lambda: bench.engine.trouble is not None)
-        assert "no message from the supervisor for" in bench.engine.trouble
+        with monkeypatch.context() as hasty:
+            hasty.setattr("fairlead.engines.local.engine.SILENT", 1.0)
+            bench.until(lambda: bench.engine.trouble is not None)
+            assert "no message from the supervisor for" in bench.engine.trouble
     finally:
         os.kill(supervisor, signal.SIGCONT)
-    bench.until(lambda: bench.engine.trouble is None)
+    bench.until(lambda: bench.engine.silent_for < 1.0)
+    assert bench.engine.trouble is None
 
 
 def test_a_supervisor_folder_that_was_taken_away_is_made_again(bench):
@@ -1230,7 +1239,7 @@ def test_a_supervisor_folder_that_was_taken_away_is_made_again(bench):
 def test_what_writes_is_paused_while_its_disk_has_no_room_and_goes_on_where_it_was(small_disk):
     disk = small_disk("4m")
     with closing(Bench(disk / "home")) as bench:
-        count = "i=0; while [ $i -lt 50 ]; do i=$((i+1)); echo $i; sleep 0.05; done"
+        count = "i=0; until test -e go; do i=$((i+1)); echo $i; sleep 0.05; done"
         a, b = (bench.start(Attempt(1, 0, 1), "setsid", "-w", "sh", "-c", count), bench.start(Attempt(1, 1, 1), "sleep", "60"))
         bench.until(lambda: {a, b} <= bench.started)
         for stream in ("out", "err"):  # the other one wrote nothing, but its files are new
@@ -1242,9 +1251,11 @@ def test_what_writes_is_paused_while_its_disk_has_no_room_and_goes_on_where_it_w
         time.sleep(0.3)
         assert bench.wrote(a) == written
         (disk / "ballast").unlink()
+        bench.until(lambda: bench.engine.paused == 0 and bench.wrote(a) != written)
+        (bench.folder / "go").touch()
         assert bench.end_of(a) == (Outcome.EXITED, 0)
-        assert bench.wrote(a).split() == [str(i) for i in range(1, 51)]
-        assert bench.engine.paused == 0
+        lines = bench.wrote(a).split()
+        assert lines == [str(i) for i in range(1, len(lines) + 1)]
 
 
 def test_what_is_paused_can_be_stopped(small_disk):
@@ -1300,7 +1311,7 @@ def test_a_newer_scheduler_takes_over_and_the_one_before_is_told(bench):
 
 def test_what_does_not_say_who_it_is_is_not_heard(bench):
     with socket.socket(socket.AF_UNIX) as stranger:
-        stranger.settimeout(10)
+        stranger.settimeout(60)
         stranger.connect(str(bench.folder / "supervisor" / "socket"))
         stranger.sendall(b'{"do": "inventory"}\n')
         with contextlib.suppress(ConnectionResetError):
@@ -1568,12 +1579,13 @@ exec "$@"
 """
 
 
+@pytest.mark.timeout(300)
 def test_on_cgroups_of_version_2_a_task_is_born_and_ends_alike():
     """Where those of version 1 are mounted they have the limits: so this is of being born in a group, and of ending with it."""
     names = "a_command_begins_with or left_behind_by_a_task_that_detaches_its_children"
     chosen = ["-n", "0", "-p", "no:cacheprovider", "-p", "no:leftovers", "-k", names, __file__]
     script = ["unshare", "-m", "sh", "-c", ON_VERSION_2, "sh", sys.executable, "-m", "pytest", *chosen]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(script, capture_output=True, text=True, timeout=250, check=False)
     if done.returncode == 77 or "unshare failed" in done.stderr:
         pytest.skip("there are no cgroups of version 2 here, or they cannot be had alone")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr

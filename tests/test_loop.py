@@ -69,11 +69,11 @@ def world():
 
     loop = Loop(make)
     loop.start()
-    loop.ready.result(timeout=30)
+    loop.ready.result(timeout=60)
     yield loop, journal, engine
     journal.full = False
     loop.stop()
-    loop.join(timeout=10)
+    loop.join(timeout=60)
     assert loop.failure is None
 
 
@@ -89,19 +89,19 @@ def look(state, now):
 def test_reports_of_the_engine_wait_for_the_rest_after_a_step_and_requests_do_not(request, monkeypatch):
     monkeypatch.setattr("fairlead.service.loop.IDLE_SECONDS", 1e6)
     loop, *_ = request.getfixturevalue("world")
-    loop.ask(submit, changes=True).result(timeout=30)
-    loop.ask(look).result(timeout=30)
+    loop.ask(submit, changes=True).result(timeout=60)
+    loop.ask(look).result(timeout=60)
     loop._rested_at, before = time.monotonic() + 1e6, loop.stepped_at
     loop.hear()
-    loop.ask(look).result(timeout=30)
+    loop.ask(look).result(timeout=60)
     assert loop.stepped_at == before, "it rests"
-    loop.ask(submit, changes=True).result(timeout=30)
+    loop.ask(submit, changes=True).result(timeout=60)
     assert loop.stepped_at > before
     assert loop._rested_at < before + 1e5, "no task ended, so there is no rest"
     stepped = threading.Event()
     monkeypatch.setattr("fairlead.service.metrics.questions", SimpleNamespace(set=lambda count: stepped.set()))
     loop.hear()
-    assert stepped.wait(30)
+    assert stepped.wait(60)
 
 
 def held_up(loop, answer=None):
@@ -110,25 +110,25 @@ def held_up(loop, answer=None):
 
     def hold(state, now):
         held.set()
-        go.wait(10)
+        go.wait(60)
         return [], answer
 
     answered = loop.ask(hold)
-    assert held.wait(5)
+    assert held.wait(60)
     return answered, go
 
 
 def test_an_answer_is_given_when_the_journal_has_it(world):
     loop, journal, _ = world
-    number = loop.ask(submit, changes=True).result(timeout=5)
+    number = loop.ask(submit, changes=True).result(timeout=60)
     assert any(b'"JobSubmitted"' in body and f'"id":{number}'.encode() in body for _, body in journal.look(0, 100))
 
 
 def test_who_caused_a_fact_is_recorded_with_it(world):
     loop, journal, _ = world
-    loop.ask(submit, changes=True, by="ada").result(timeout=5)
-    loop.ask(submit, changes=True).result(timeout=5)
-    deadline = time.monotonic() + 10
+    loop.ask(submit, changes=True, by="ada").result(timeout=60)
+    loop.ask(submit, changes=True).result(timeout=60)
+    deadline = time.monotonic() + 60
     while (found := causes(journal))["TasksStarted"] != {"(engine)"}:
         assert time.monotonic() < deadline, found
         time.sleep(0.05)
@@ -156,43 +156,43 @@ def test_a_refusal_is_an_answer(world):
         return admission.submit(state, [Job("A", {"cpu": 1000}, tasks=0)], now), None
 
     with pytest.raises(admission.Refused):
-        loop.ask(ask, changes=True).result(timeout=5)
-    assert loop.ask(look).result(timeout=5) == []
+        loop.ask(ask, changes=True).result(timeout=60)
+    assert loop.ask(look).result(timeout=60) == []
 
 
 def test_a_full_disk_stops_new_work_loses_nothing_and_goes_on_when_there_is_room(world):
     loop, journal, engine = world
-    loop.ask(submit, changes=True).result(timeout=5)
+    loop.ask(submit, changes=True).result(timeout=60)
     journal.full = True
     with pytest.raises(HappensLater, match=r"there is no room.*do not repeat it"):
-        loop.ask(submit, changes=True).result(timeout=5)
+        loop.ask(submit, changes=True).result(timeout=60)
     with pytest.raises(Stalled, match="there is no room") as refused:
-        loop.ask(submit, changes=True).result(timeout=5)
+        loop.ask(submit, changes=True).result(timeout=60)
     assert not isinstance(refused.value, HappensLater), "that one was not taken"
-    assert len(loop.ask(look).result(timeout=5)) == 2, "looking is answered"
+    assert len(loop.ask(look).result(timeout=60)) == 2, "looking is answered"
     assert sum(engine.runs.values()) == 1, "nothing was started that the journal does not know"
     journal.full = False
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while sum(engine.runs.values()) < 2:
-        loop.ask(look).result(timeout=5)
+        loop.ask(look).result(timeout=60)
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert loop.ask(submit, changes=True).result(timeout=5) == 3
+    assert loop.ask(submit, changes=True).result(timeout=60) == 3
     assert sorted(Scheduler(journal, engine, time.time).state.index.specs) == [1, 2, 3]
 
 
 def test_what_a_journal_that_is_lost_cannot_take_is_not_promised_and_whoever_stops_it_is_not_kept(world):
     loop, journal, engine = world
-    loop.ask(submit, changes=True).result(timeout=5)
+    loop.ask(submit, changes=True).result(timeout=60)
     while not sum(engine.runs.values()):
-        loop.ask(look).result(timeout=5)
+        loop.ask(look).result(timeout=60)
     journal.lost = True
     for _ in range(2):
         with pytest.raises(Lost, match="its log was deleted") as refused:
-            loop.ask(submit, changes=True).result(timeout=5)
+            loop.ask(submit, changes=True).result(timeout=60)
         assert not isinstance(refused.value, HappensLater)
     loop.stop(when=lambda state: False)
-    assert loop.stopped.wait(timeout=10)
+    assert loop.stopped.wait(timeout=60)
     assert sum(engine.runs.values()) == 1, "what ran goes on"
 
 
@@ -200,9 +200,9 @@ def test_who_stops_it_at_once_is_not_kept_by_a_disk_that_stays_full(world):
     loop, journal, _ = world
     journal.full = True
     with pytest.raises(HappensLater):
-        loop.ask(submit, changes=True).result(timeout=5)
+        loop.ask(submit, changes=True).result(timeout=60)
     loop.stop(when=lambda state: False, patience=0.1)
-    assert loop.stopped.wait(timeout=10)
+    assert loop.stopped.wait(timeout=60)
 
 
 def test_a_fault_in_one_question_is_its_answer_and_no_more(world):
@@ -212,8 +212,8 @@ def test_a_fault_in_one_question_is_its_answer_and_no_more(world):
         raise KeyError("a fault")
 
     with pytest.raises(KeyError):
-        loop.ask(faulty).result(timeout=5)
-    assert loop.ask(submit, changes=True).result(timeout=5) == 1
+        loop.ask(faulty).result(timeout=60)
+    assert loop.ask(submit, changes=True).result(timeout=60) == 1
 
 
 def test_questions_are_bounded(world, monkeypatch):
@@ -223,7 +223,7 @@ def test_questions_are_bounded(world, monkeypatch):
     with pytest.raises(Busy, match="try again"):
         loop.ask(look)
     go.set()
-    assert all(answer.result(timeout=10) == [] for answer in answers)
+    assert all(answer.result(timeout=60) == [] for answer in answers)
 
 
 def test_two_threads_may_turn_questions_away_at_once():
@@ -240,9 +240,9 @@ def test_a_read_waits_for_no_change_that_is_not_recorded_yet(world):
     made, before = loop.ask(submit, changes=True), journal.position
     seen = loop.ask(lambda state, now: ([], (look(state, now)[1], journal.position)))
     go.set()
-    assert seen.result(timeout=5) == ([], before)
-    assert made.result(timeout=5) == 1
-    assert len(loop.ask(look).result(timeout=5)) == 1
+    assert seen.result(timeout=60) == ([], before)
+    assert made.result(timeout=60) == 1
+    assert len(loop.ask(look).result(timeout=60)) == 1
 
 
 def test_whoever_asked_may_go_away(world):
@@ -252,15 +252,15 @@ def test_whoever_asked_may_go_away(world):
     assert gone.cancel()
     assert not late.cancel(), "it is being answered"
     go.set()
-    assert late.result(timeout=5) == "late"
-    assert loop.ask(look).result(timeout=5) == [], "what was taken back did not happen"
+    assert late.result(timeout=60) == "late"
+    assert loop.ask(look).result(timeout=60) == [], "what was taken back did not happen"
 
 
 def test_many_at_once_are_recorded_together(world):
     loop, journal, _ = world
     before = journal.position
     answers = [loop.ask(submit, changes=True) for _ in range(500)]
-    assert sorted(answer.result(timeout=30) for answer in answers) == list(range(1, 501))
+    assert sorted(answer.result(timeout=60) for answer in answers) == list(range(1, 501))
     assert journal.position >= before + 500
 
 
@@ -271,12 +271,12 @@ def test_submissions_that_come_together_are_one_fact_and_each_has_its_own_answer
     def hold(state, now):
         authenticator.rules = rules_of(state, True)
         held.set()
-        go.wait(10)
+        go.wait(60)
         return [], None
 
     async def submitted():
         loop.ask(hold)
-        assert held.wait(5)
+        assert held.wait(60)
         client = StateClient(loop, Wakeups(), authenticator, None)
         submitter = Submitter(client, UnfinishedJobs(Exports(tmp_path)))
 
@@ -328,7 +328,7 @@ def begun(store, engine):
 
     loop = Loop(make)
     loop.start()
-    loop.ready.result(timeout=30)
+    loop.ready.result(timeout=60)
     return loop, journal
 
 
@@ -361,10 +361,10 @@ def test_a_submission_happens_as_a_whole_or_not_at_all_wherever_the_scheduler_is
         journal.commits, journal.written = commits, written
         first = asyncio.run(submitted(loop, asked, Path(folder)))
         loop.stop()
-        loop.join(timeout=30)
+        loop.join(timeout=60)
         assert loop.failure is None or isinstance(loop.failure, Killed)
         loop, _ = begun(store, engine)
-        specs, keys = loop.ask(lambda state, now: ([], (dict(state.index.specs), dict(state.index.keys)))).result(timeout=30)
+        specs, keys = loop.ask(lambda state, now: ([], (dict(state.index.specs), dict(state.index.keys)))).result(timeout=60)
         there = {int(key.rpartition("k")[2]): number for key, number in keys.items()}
         assert sorted(specs) == sorted(number + k for n, number in there.items() for k in range(sizes[n]))
         assert {attempt.job for attempt in engine.runs} <= set(specs)
@@ -373,10 +373,10 @@ def test_a_submission_happens_as_a_whole_or_not_at_all_wherever_the_scheduler_is
         assert all(numbers in (None, again[n]) for n, numbers in enumerate(first))
         assert [len(numbers) for numbers in again] == sizes
         assert len({number for numbers in again for number in numbers}) == sum(sizes)
-        assert len(loop.ask(lambda state, now: ([], dict(state.index.specs))).result(timeout=30)) == sum(sizes)
+        assert len(loop.ask(lambda state, now: ([], dict(state.index.specs))).result(timeout=60)) == sum(sizes)
         assert max(engine.runs.values(), default=0) <= 1
         loop.stop()
-        loop.join(timeout=30)
+        loop.join(timeout=60)
 
 
 def test_a_bulk_is_checked_in_pieces_and_the_rest_is_computed_in_another_thread(world, tmp_path, monkeypatch):
@@ -422,16 +422,16 @@ def test_a_bulk_is_checked_in_pieces_and_the_rest_is_computed_in_another_thread(
 def test_who_stops_at_once_waits_for_no_node_that_is_not_heard(world):
     """And not before what runs was told to stop; who does not say so waits."""
     loop, journal, engine = world
-    loop.ask(submit, changes=True).result(timeout=30)
-    deadline = time.monotonic() + 30
-    while loop.ask(look).result(timeout=30) != ["running"]:
+    loop.ask(submit, changes=True).result(timeout=60)
+    deadline = time.monotonic() + 60
+    while loop.ask(look).result(timeout=60) != ["running"]:
         assert time.monotonic() < deadline
     engine.silence = {"n": 12.0}
     stop = _Stop(loop, engine, lambda running: None)
     stop(now=False)
-    assert [loop.ask(look).result(timeout=30) for _ in range(3)] == [["running"]] * 3
+    assert [loop.ask(look).result(timeout=60) for _ in range(3)] == [["running"]] * 3
     stop(now=True)
-    assert loop.stopped.wait(30)
+    assert loop.stopped.wait(60)
     assert any(b'"TasksRevoked"' in body for _, body in journal.look(0, 100))
 
 
@@ -452,7 +452,7 @@ def joining_engine(loop, journal, folder, monkeypatch):
     def new_token():
         token, hashed = engine._ring.new_token()
         made = loop.ask(lambda s, now: ([admission.make_node_token(s, hashed, "", now + 99.0, now)], None), changes=True)
-        made.result(5)
+        made.result(60)
         return token
 
     return new_token
@@ -471,13 +471,13 @@ def test_a_token_is_spent_when_the_journal_has_the_new_node_and_not_before(world
             join()
     journal.full = False
     loop.wake()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while loop.stalled:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     member = join()
     assert member.about["name"] == "n1"
-    members = loop.ask(lambda s, now: ([], dict(s.cluster.members))).result(5)
+    members = loop.ask(lambda s, now: ([], dict(s.cluster.members))).result(60)
     assert members == {"n1": certificate_in(member.own)}, "no other key was spent"
     write_membership(tmp_path / "home" / "node" / "supervisor", member)
     with pytest.raises(NotAdmitted, match="unknown, used or expired"):
@@ -500,7 +500,7 @@ def test_machines_of_one_image_in_which_a_join_failed_are_two_nodes(world, tmp_p
     for name, token in zip(("n0", "n1"), tokens, strict=True):
         shutil.copytree(tmp_path / "image", tmp_path / name)
         keys[name] = certificate_in(node.join("localhost", token, name, tmp_path / name, None).own)
-    assert loop.ask(lambda s, now: ([], dict(s.cluster.members))).result(5) == keys
+    assert loop.ask(lambda s, now: ([], dict(s.cluster.members))).result(60) == keys
     assert keys["n0"] != keys["n1"]
 
 
@@ -508,7 +508,7 @@ def test_machines_of_one_image_in_which_a_join_failed_are_two_nodes(world, tmp_p
 def test_a_job_is_rerun_where_its_kind_is_one_more_than_are_remembered(world, tmp_path, full, monkeypatch):
     loop, _, _ = world
     monkeypatch.setattr(submitting, "MOST_KINDS", 3)
-    rules = loop.ask(lambda state, now: ([], rules_of(state, True))).result(30)
+    rules = loop.ask(lambda state, now: ([], rules_of(state, True))).result(60)
     client = StateClient(loop, Wakeups(), SimpleNamespace(rules=rules), None)
     submitter = Submitter(client, UnfinishedJobs(Exports(tmp_path)))
 

@@ -121,7 +121,7 @@ def what_was_on_its_way_is_lost_over_a_slow_link(lab):
         proxy.mend()
     lab.ok("wait", str(job))
     proxy.delay = 0.0
-    lab.until(lambda: lab.status("full") == "up", 30)
+    lab.until(lambda: lab.status("full") == "up", 60)
     assert not twice.exists()
     for index in range(2):
         assert {*lab.ok("logs", f"{job}.{index}").split()} == {str(index)}
@@ -135,7 +135,7 @@ def the_scheduler_is_away_for_an_hour_and_then_for_longer(lab, clock):
     before = ssl.get_server_certificate(("127.0.0.1", lab.port))
     (task,) = lab.supervisor_on("off").children()
     lab.process.terminate()
-    lab.process.wait(30)
+    lab.process.wait(60)
     clock.set(-720 * HOUR, HOUR)  # the wall is a month back, from before the new certificate was made
     time.sleep(3)
     assert task.is_running()
@@ -144,9 +144,9 @@ def the_scheduler_is_away_for_an_hour_and_then_for_longer(lab, clock):
     assert starts(lab, "off") == ["1"]
     assert ssl.get_server_certificate(("127.0.0.1", lab.port)) != before
     lab.process.terminate()
-    lab.process.wait(30)
+    lab.process.wait(60)
     clock.set(-720 * HOUR, 4 * HOUR)
-    task.wait(30)
+    task.wait(60)
     lab.start_up(lost_after=60)
     lab.until(lambda: starts(lab, "off")[:2] == ["1", "2"])
     lab.until(lambda: all(lab.status(name) == "up" for name in NODES))
@@ -169,15 +169,15 @@ def keys_expire(lab, monkeypatch):
     done = lab.call("node", "rotate", "--home", str(lab.folder / "killed"))
     assert "its certificate has expired: join with a token of `fairlead node token --name NODE`" in done.stderr
     lab.joins["killed"].terminate()
-    assert lab.joins["killed"].wait(30) == 0
+    assert lab.joins["killed"].wait(60) == 0
     lab.join("killed", lab.token("--name", "killed"))
 
     def is_greeted():
         with contextlib.suppress(ssl.SSLError):  # its file was replaced after the certificate was read, and before the key was
             return "greet" in str(answer(lab.port, tls.dialing(place / "own.pem", scheduler)))
 
-    lab.until(is_greeted, 30)
-    lab.until(lambda: lab.status("killed") == "up", 30)
+    lab.until(is_greeted, 60)
+    lab.until(lambda: lab.status("killed") == "up", 60)
     assert starts(lab, "killed") == before, "what ran goes on"
 
 
@@ -192,13 +192,13 @@ def test_who_joins_in_the_place_of_a_node_starts_nothing_before_its_tasks_have_e
         jobs = {name: lab.long(name, tmp_path / f"{name}.ran") for name in ("removed", "moved")}
         last = {name: lab.supervisor_on(name) for name in jobs}
         shutil.rmtree(tmp_path / "removed")
-        assert lab.joins["removed"].wait(30) == 0
+        assert lab.joins["removed"].wait(60) == 0
         lab.join("removed", lab.token("--name", "removed"))
         lab.join("again", lab.token("--name", "moved"), at="moved")
         for name in jobs:
             lab.until(lambda name=name: len(starts(lab, name)) > 1, 60)
             assert starts(lab, name) == ["1", "2"], f"{name}: the second began when the first had ended"
-            lab.until(lambda name=name: not last[name].is_running(), 30)
+            lab.until(lambda name=name: not last[name].is_running(), 60)
         assert "node moved has joined again elsewhere" in lab.log.read_text()
         assert "the scheduler has forgotten node moved" in lab.said("moved")
         (tmp_path / "removed.ran.go").touch()
@@ -209,12 +209,12 @@ def test_who_joins_in_the_place_of_a_node_starts_nothing_before_its_tasks_have_e
 def it_runs_on_while_the_scheduler_is_away_and_another_joins_in_its_place(lab):
     """The next scheduler has not heard it, and knows nothing of where it is."""
     lab.process.terminate()
-    lab.process.wait(30)
+    lab.process.wait(60)
     lab.proxies["again"].is_cut = True
     lab.start_up(LOST_AFTER)
     lab.join("third", lab.token("--name", "moved"), at="moved")
-    lab.until(lambda: lab.log.read_text().count("node moved has joined again elsewhere") == 2, 30)
+    lab.until(lambda: lab.log.read_text().count("node moved has joined again elsewhere") == 2, 60)
     time.sleep(1)
     assert starts(lab, "moved") == ["1", "2"]
     lab.proxies["again"].mend()
-    lab.until(lambda: "the scheduler has forgotten node moved" in lab.said("again"), 30)
+    lab.until(lambda: "the scheduler has forgotten node moved" in lab.said("again"), 60)

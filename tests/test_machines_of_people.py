@@ -81,7 +81,7 @@ class Lab(Machine):
     def close(self):
         for process in self.joins.values():
             process.terminate()
-            process.wait(30)
+            process.wait(60)
         super().close()
 
 
@@ -129,7 +129,7 @@ def test_people_run_where_they_have_an_account_and_read_why_they_do_not_elsewher
     assert {(task["node"], task["attempt"]) for task in tasks} == {("lab1", 1)}
     lab.until(lambda: lab.why("carol", hers) == "node lab2 has another uid for carol")
     lab.joins["lab2"].terminate()
-    lab.joins["lab2"].wait(30)
+    lab.joins["lab2"].wait(60)
     lab.join("lab2", {"bob": "", "carol": elsewhere}, "--any-uid")
     lab["carol"].ok("wait", hers)
     assert lab["carol"].ok("logs", hers) == "60099\n"

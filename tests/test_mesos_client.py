@@ -100,13 +100,13 @@ def framework():
 
 def test_hundreds_of_commands_kills_and_reconciliation(live, pymesos):
     live.up("--mesos", "127.0.0.1:0")
-    commands = {f"t{n}": "sleep 60" if n < 5 else "true" for n in range(TASKS)}
+    commands = {f"t{n}": "sleep 600" if n < 5 else "true" for n in range(TASKS)}
     scheduler = Scheduler(commands)
     driver = driver_of(pymesos, scheduler, port_of(live), framework())
     driver.start()
     try:
         scheduler.wait(lambda: scheduler.registered_as)
-        job = live.submit("-q", "B", "--cpu", "1", "--", "sleep", "60")
+        job = live.submit("-q", "B", "--cpu", "1", "--", "sleep", "600")
         scheduler.wait(lambda: len(scheduler.ended("TASK_FINISHED")) == TASKS - 5)
         scheduler.wait(lambda: len(scheduler.ended("TASK_RUNNING")) == 5)
         assert live.job(job)["status"] == "running"
@@ -134,7 +134,7 @@ def test_both_sides_fail_over(live, pymesos, tmp_path):
     live.up("--mesos", "127.0.0.1:0", *options)
     port = port_of(live)
     described = framework()
-    first = Scheduler({"a": "sleep 60", "b": "true"})
+    first = Scheduler({"a": "sleep 600", "b": "true"})
     driver = driver_of(pymesos, first, port, described, principal="me", secret="mine")
     driver.start()
     first.wait(lambda: first.ended("TASK_FINISHED") == ["b"] and first.ended("TASK_RUNNING") == ["a"])

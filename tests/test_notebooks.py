@@ -59,7 +59,7 @@ def serving(world, *words, program=SERVER):
 
 
 def fetched(port, body=None):
-    line = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     line.request("GET" if body is None else "POST", "/", body)
     answer = line.getresponse().read()
     line.close()
@@ -99,7 +99,7 @@ def test_what_is_attached_ends_with_its_task_and_with_its_command(idle):
     gone = idle.start("exec", str(job), "--", "sh", "-c", script, stdin=subprocess.DEVNULL)
     idle.until((idle.folder / "began").exists)
     gone.send_signal(signal.SIGTERM)
-    assert gone.wait(20) == 143
+    assert gone.wait(60) == 143
     idle.until((idle.folder / "hung").exists)
     (idle.folder / "began").unlink()
     stays = idle.start(
@@ -107,14 +107,14 @@ def test_what_is_attached_ends_with_its_task_and_with_its_command(idle):
     )
     idle.until((idle.folder / "began").exists)
     (idle.folder / "go").touch()
-    assert stays.wait(20) == 137
+    assert stays.wait(60) == 137
 
 
 def test_a_command_runs_in_the_copy_that_was_sent_wherever_its_task_has_gone(idle):
     (idle.folder / "sent").mkdir()
     (idle.folder / "sent" / "code").write_text("1")
     job = begun(idle, "-q", "A", "--send", "sent", "--", "sh", "-c", "touch mark; cd /; sleep 600")
-    idle.until(lambda: idle.call("exec", str(job), "--", "ls").stdout == "code\nmark\n", 20)
+    idle.until(lambda: idle.call("exec", str(job), "--", "ls").stdout == "code\nmark\n")
     idle.ok("cancel", str(job))
 
 
@@ -151,12 +151,12 @@ def test_a_port_leads_to_a_task_and_two_on_one_node_are_kept_apart(idle):
     taken = idle.call("run", "-q", "A", "--port", str(port), "--", "true", input="")
     assert f"127.0.0.1:{port} cannot be used here" in taken.stderr
     first.send_signal(signal.SIGINT)
-    assert first.wait(20) == 130
+    assert first.wait(60) == 130
     assert idle.job(job - 1)["status"] == "cancelled"
     with pytest.raises(ConnectionRefusedError):
         fetched(port)
     second.send_signal(signal.SIGINT)
-    assert second.communicate(timeout=20)[1].decode().endswith(f"job {job} is cancelled\n")
+    assert second.communicate(timeout=60)[1].decode().endswith(f"job {job} is cancelled\n")
 
 
 WEBSOCKET = """
@@ -179,7 +179,7 @@ while head := line.recv(2, socket.MSG_WAITALL):
 
 def test_a_websocket_goes_through_a_port(idle):
     process, port = serving(idle, "-q", "A", "--port", "0", program=WEBSOCKET)
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as line, line.makefile("rb") as told:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as line, line.makefile("rb") as told:
         line.sendall(b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
         assert told.readline() == b"HTTP/1.1 101 Switching Protocols\r\n"
         assert b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n" in [told.readline() for _ in range(3)]
@@ -187,7 +187,7 @@ def test_a_websocket_goes_through_a_port(idle):
         for word in (b"one", b"x" * 125):
             line.sendall(bytes([0x82, 0x80 | len(word)]) + b"\0\0\0\0" + word)
             assert told.read(2 + len(word)) == bytes([0x82, len(word)]) + word
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
 
 
 def test_a_command_gets_the_number_of_its_port(idle):
@@ -208,7 +208,7 @@ def test_a_connection_that_nobody_reads_keeps_no_other_waiting(idle):
             answer += stuck.recv(2**20)
         assert answer.endswith(body[-1000:])
     process.send_signal(signal.SIGINT)
-    process.wait(20)
+    process.wait(60)
 
 
 def test_a_task_ends_when_nobody_uses_it(idle):
@@ -219,7 +219,7 @@ def test_a_task_ends_when_nobody_uses_it(idle):
     with socket.create_connection(("127.0.0.1", port)):
         time.sleep(3)
         assert idle.job(job)["status"] == "running", "somebody is connected"
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "it was idle: no connection, and no CPU or GPU use" in err.decode()
     assert idle.job(job)["status"] == "succeeded"
@@ -232,7 +232,7 @@ def test_a_joined_node_does_all_of_it(tmp_path):
     with Lab(tmp_path) as lab:
         lab.start_up()
         lab.join("lab2", lab.token())
-        lab.until(lambda: lab.status("lab2") == "up", 30)
+        lab.until(lambda: lab.status("lab2") == "up")
         process, port = serving(lab, "--on", "at=lab2", "--port", "0", "--idle", "4")
         job = lab.newest()
         assert fetched(port).decode().startswith(f"{job} ")
@@ -241,7 +241,7 @@ def test_a_joined_node_does_all_of_it(tmp_path):
         done = lab.call("exec", str(job), "--", "sh", "-c", "read x; echo $x $FAIRLEAD_JOB; exit 3", input="word\n")
         assert (done.returncode, done.stdout) == (3, f"word {job}\n")
         is_a_terminal(lab, "run", "--pty", "--on", "at=lab2")
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         assert lab.task(job)["reason"] == "idle"
 
 
@@ -268,16 +268,16 @@ def test_only_its_owner_reaches_a_task_and_a_port(machine):
     assert "only they and the admins of queue 'vision' may do that" in refused.stderr
     connect = f"import socket; s = socket.create_connection(('127.0.0.1', {here})); s.sendall(b'x'); print(s.recv(9))"
     for uid in (PEOPLE["bob"], NOBODY):
-        subprocess.run(machine.inside(uid, "python3", "-c", connect), capture_output=True, check=False, timeout=20)
+        subprocess.run(machine.inside(uid, "python3", "-c", connect), capture_output=True, check=False, timeout=60)
         assert process.stderr.readline().decode() == f"fairlead: refused a connection of uid {uid}\n"
     listen = f"import socket; s = socket.create_server(('127.0.0.1', {there})); print(1, flush=True); s.accept()"
     trap = subprocess.Popen(machine.inside(PEOPLE["bob"], "python3", "-c", listen), stdout=subprocess.PIPE)
     assert trap.stdout.readline() == b"1\n"
-    subprocess.run(machine.inside(PEOPLE["alice"], "python3", "-c", connect), capture_output=True, check=False, timeout=20)
+    subprocess.run(machine.inside(PEOPLE["alice"], "python3", "-c", connect), capture_output=True, check=False, timeout=60)
     assert "belongs to another account's program" in process.stderr.readline().decode()
     trap.kill()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     trap.communicate()
 
 

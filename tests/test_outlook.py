@@ -493,7 +493,7 @@ def test_the_scheduler_goes_on_while_somebody_is_told(world, monkeypatch):  # no
 
     def slow(state, now, calibration, seconds):
         begun.set()
-        assert go_on.wait(30)
+        assert go_on.wait(100)
         return Outlook(state.index.last, "expected", "")
 
     async def ask():
@@ -502,7 +502,7 @@ def test_the_scheduler_goes_on_while_somebody_is_told(world, monkeypatch):  # no
         others = [asyncio.ensure_future(outlooks.find(loop, k, slow)) for k in range(service.MOST_ASKED)]
         assert await asyncio.to_thread(begun.wait, 30)
         for _ in range(20):
-            job = await asyncio.wait_for(asyncio.wrap_future(loop.ask(submit, changes=True)), 10)
+            job = await asyncio.wait_for(asyncio.wrap_future(loop.ask(submit, changes=True)), 60)
         refused = (await asyncio.gather(others[-1], return_exceptions=True))[0]
         assert isinstance(refused, Busy)
         go_on.set()

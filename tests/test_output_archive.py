@@ -24,7 +24,7 @@ from pyftpdlib.handlers import FTPHandler
 from pyftpdlib.ioloop import IOLoop
 from pyftpdlib.servers import FTPServer
 
-from conftest import CONFIG, Live
+from conftest import CONFIG, Live, held_port
 from fairlead.cli.output import TaskOutput, copy_all, standard_targets
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
@@ -135,8 +135,8 @@ class Storage:
     def __init__(self, folder):
         self.folder, self.serving, self.over = folder, None, threading.Event()
         folder.mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.held = held_port()
+        self.port = self.held.getsockname()[1]
         self.url = f"ftp://127.0.0.1:{self.port}/kept"
 
     def begin(self):
@@ -166,6 +166,7 @@ def storage(tmp_path):
     storage = Storage(tmp_path / "storage")
     yield storage
     storage.end()
+    storage.held.close()
 
 
 def test_a_scheduler_starts_while_its_storage_is_away_and_outputs_wait_for_it(tmp_path, storage):

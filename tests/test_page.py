@@ -110,13 +110,13 @@ def test_a_wrong_question_is_refused_in_one_line(browser, path, status, says):
 
 def test_people_who_wait_and_got_nothing_are_listed_and_nothing_is_called_even_that_is_not_known(world, browser):
     job = world.submit("-q", "lab/nobody", "--cpu", "3", "--memory", "17Gi", "-n", "2", "--", "true")
-    world.until(lambda: ">lab/nobody<" in browser.ask("/page/queues/lab/nobody?over=1h")[2], 5)
+    world.until(lambda: ">lab/nobody<" in browser.ask("/page/queues/lab/nobody?over=1h")[2])
     answers = []  # refused while the page's own report is made
-    world.until(lambda: answers.append(world.call("usage", "--json")) or answers[-1].returncode == 0, 20)
+    world.until(lambda: answers.append(world.call("usage", "--json")) or answers[-1].returncode == 0)
     usage = json.loads(answers[-1].stdout)["usage"]
     mine = next(each for each in usage if each["queue"] == "lab/nobody")
     assert (mine["tasks"], mine["asked"]["cpu"], mine["waiting"]) == (0, 0.0, 2)
-    world.until(lambda: "as of <time" in browser.ask("/page/people?over=1h")[2], 20)
+    world.until(lambda: "as of <time" in browser.ask("/page/people?over=1h")[2])
     world.ok("cancel", str(job))
     rows = [{**mine, "user": "ada", "queues": {"lab/nobody": None}, "over": [], "limits": []}]
     values = {"people": rows, "more": 0, "usage": {"at": 0.0}, "periods": ["1h"], "period": "1h", "query": {}}
@@ -192,7 +192,7 @@ def test_a_job_s_page_says_why_it_waits_until_when_and_what_failed(world, browse
     text = browser.ask("/page/jobs/4")[2]
     assert "Why it waits" in text
     assert re.search("no node has room: n1, the closest, lacks", text)
-    world.until(lambda: re.search("Start: |Expected to start", browser.ask("/page/jobs/4")[2]), 20)
+    world.until(lambda: re.search("Start: |Expected to start", browser.ask("/page/jobs/4")[2]))
     assert "as of <time" in browser.ask("/page/jobs/4")[2]
     after = browser.ask("/page/jobs/5")[2]
     assert 'it comes after <a href="/page/jobs/4">job 4</a>, which has to succeed first' in after
@@ -250,7 +250,7 @@ def test_odd_parameters_are_no_internal_errors(browser, odd):
 
 def following(browser, view, seen=""):
     """A stream of a view: its connection and its answer."""
-    wire = http.client.HTTPConnection("127.0.0.1", browser.parts.port, timeout=30)
+    wire = http.client.HTTPConnection("127.0.0.1", browser.parts.port, timeout=60)
     headers = {"Host": browser.parts.netloc, "Cookie": browser.cookie}
     wire.request("GET", f"/page/events?{urlencode({'view': view, 'seen': seen})}", headers=headers)
     return wire, wire.getresponse()

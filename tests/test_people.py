@@ -276,7 +276,7 @@ def test_a_token_for_some_queues_sees_and_changes_no_session_with_calls_in_other
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         request = urllib.request.Request(url + path, body.encode(), headers, method=method)
         try:
-            with urllib.request.urlopen(request, context=context, timeout=30) as answer:
+            with urllib.request.urlopen(request, context=context, timeout=60) as answer:
                 return answer.status, json.loads(answer.read())
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())
@@ -319,7 +319,7 @@ def test_a_port_asks_for_the_token_before_anything_else(machine, elsewhere):
 
     def ask(head):
         with (
-            socket.create_connection((host, int(port)), timeout=30) as plain,
+            socket.create_connection((host, int(port)), timeout=60) as plain,
             context.wrap_socket(plain, server_hostname=host) as wire,
         ):
             wire.sendall(head.encode())
@@ -341,7 +341,7 @@ def begin(machine, elsewhere):
     with contextlib.ExitStack() as opened:
 
         def begin(token, method, path, body):
-            plain = opened.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            plain = opened.enter_context(socket.create_connection((host, int(port)), timeout=60))
             wire = opened.enter_context(context.wrap_socket(plain, server_hostname=host))
             said = {"Host": f"{host}:{port}", "Authorization": f"Bearer {token}", "Content-Type": "application/json"}
             said |= {"Content-Length": len(body), "Expect": "100-continue", "Connection": "close"}
@@ -810,7 +810,7 @@ def test_who_says_something_waits_for_no_terminal_and_fails_with_none():
     def write(line):
         if line == "no":
             raise BrokenPipeError
-        held.wait(20)
+        held.wait(60)
         written.append(line)
 
     says = Background(write)

@@ -759,14 +759,14 @@ def test_ctrl_c_ends_a_simulation_quietly(tmp_path):
         process = forked.Fairlead(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         time.sleep(wait)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
         assert (process.returncode, out, err) == (130, "", "")
 
 
-@pytest.mark.parametrize("wait", [0.9, 1.6])
+@pytest.mark.parametrize("wait", [0.0, 0.7])
 @pytest.mark.parametrize("command", ["properties", "sweep"])
 def test_ctrl_c_ends_all_processes(tmp_path, command, wait):
-    """As a terminal sends it, to all of them at once; none goes on."""
+    """As a terminal sends it, to all of them at once, from the first moment in which there are several; none goes on."""
     arguments = [FAIRLEAD, "properties", "--cases", "100000"]
     if command == "sweep":
         seeds = ",".join(map(str, range(300)))
@@ -775,13 +775,16 @@ def test_ctrl_c_ends_all_processes(tmp_path, command, wait):
     process = subprocess.Popen(
         arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
+    while not psutil.Process(process.pid).children():  # the interpreter tells who interrupts it as it starts
+        assert process.poll() is None
+        time.sleep(0.01)
     time.sleep(wait)
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     assert process.returncode in (1, 130)
     assert out == ""
     assert err == "" or re.fullmatch(r"fairlead: interrupted: finished points are in o; .*\n", err)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while [p for p in psutil.process_iter(["status"]) if group_of(p.pid) == process.pid and p.info["status"] != "zombie"]:
         assert time.monotonic() < deadline, "something goes on"
         time.sleep(0.05)

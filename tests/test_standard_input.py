@@ -34,7 +34,7 @@ class Fed:
     def send(self, data=b"", offset=0, end=False, size=None, least=None, over=None):
         """What was taken and whether that is all, once it is as much as it must come to."""
         least = offset + len(data) if least is None else least
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         text = base64.b64encode(data).decode()
         while True:
             self.ask(offset=offset, data=text, end=end, size=size)  # answered at the latest when the next question comes
@@ -148,7 +148,7 @@ def test_run_hands_on_a_pipe_and_a_file(idle):
     for closed in ("</dev/null", "<&-"):
         assert idle.shell(f"fairlead run -q A -- cat {closed}; echo $?").stdout == "0\n"
     open_still = idle.start("run", "-q", "A", "--", "true", stdin=subprocess.PIPE)
-    assert open_still.wait(timeout=20) == 0, "nobody waits for more input than is read"
+    assert open_still.wait(timeout=60) == 0, "nobody waits for more input than is read"
     open_still.stdin.close()
 
 
@@ -175,7 +175,7 @@ def test_told_to_end_run_ends_its_task_and_waits_for_that(idle, number):
     process = idle.start("run", "-q", "A", "--", "sh", "-c", LATE, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert process.stdout.readline() == b"begun\n"
     process.send_signal(number)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert idle.job(idle.newest())["status"] == "cancelled"
     if number == signal.SIGHUP:
@@ -216,7 +216,7 @@ def test_what_is_written_when_a_signal_comes_is_written_once():
     while line := process.stdout.readline():
         process.send_signal(signal.SIGUSR1)
         seen.append(int(line))
-    assert (process.wait(30), seen) == (0, list(range(300)))
+    assert (process.wait(60), seen) == (0, list(range(300)))
 
 
 def is_a_terminal(live, *argv):
@@ -230,7 +230,7 @@ def is_a_terminal(live, *argv):
 
     def until(text):
         nonlocal seen
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while text not in seen:
             ready, _, _ = select.select([ours], [], [], 0.1)
             seen += os.read(ours, 4096) if ready else b""
@@ -247,7 +247,7 @@ def is_a_terminal(live, *argv):
     until(b"begun")
     os.write(ours, b"\x03echo $((6*7)); exit 9\r")
     until(b"42")
-    assert process.wait(timeout=20) == 9
+    assert process.wait(timeout=60) == 9
     assert termios.tcgetattr(theirs) == before, "the terminal is as it was"
     os.close(ours)
     os.close(theirs)
@@ -313,7 +313,7 @@ def test_what_starts_again_reads_a_file_again_and_a_pipe_never(idle):
         if kind == "file":
             idle.until((idle.folder / "began2").exists)
             (idle.folder / "go").touch()
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
         if kind == "file":
             assert (process.returncode, out) == (0, b"one\none\ntwo\n")
         else:

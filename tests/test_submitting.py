@@ -398,13 +398,13 @@ def test_a_job_that_waits_says_why_on_a_terminal(idle):
     piped = idle.start("run", "-q", "A", "--cpu", "9", "--", "true", stderr=subprocess.PIPE, text=True)
     assert re.fullmatch(r"fairlead: job \d+ waits.*; expected: .+; .+\n", piped.stderr.readline())
     idle.ok("cancel", f"{large}")
-    assert waiting.wait(30) == 0
+    assert waiting.wait(60) == 0
     assert waiting.stdout.read() == b"done\n"
     with contextlib.suppress(OSError):  # all that it wrote has been read
         while True:
             shown += os.read(ours, 4096)
     assert shown.endswith(b"\r\x1b[K"), "the line is removed before the output"
-    assert piped.wait(30) == 0
+    assert piped.wait(60) == 0
 
 
 def test_one_doubt_hides_no_other(idle):

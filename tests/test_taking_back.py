@@ -99,7 +99,7 @@ def test_what_is_asked_for_is_kept_and_a_wrong_signal_is_told(world):
     with Client(world.home) as client:
         mine = client.submit_job(["true"], queue="batch", signal="USR2", revocable=True, grace=1.5)
         assert [mine.info()[what] for what in ("signal", "revocable", "grace")] == ["SIGUSR2", True, 1.5]
-        mine.wait(20)
+        mine.wait(60)
 
 
 def test_a_scheduler_that_is_killed_during_the_grace_goes_on_with_it(world):
@@ -136,7 +136,7 @@ def test_a_function_says_that_it_has_kept_what_it_did(world):
         job = world.newest()
         world.until(lambda: task(world, job)["checkpointed_at"] is not None)
         (world.folder / "enough").touch()
-        assert future.result(20) == 7
+        assert future.result(60) == 7
 
 
 @pytest.mark.parametrize("variable", ["", "/nowhere/at/all"])

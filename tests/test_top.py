@@ -197,7 +197,7 @@ def read_until(terminal, *texts):
     """Wait until all of these were written to a terminal."""
     seen = b""
     while not all(text in seen for text in texts):
-        assert select.select([terminal], [], [], 30)[0], seen
+        assert select.select([terminal], [], [], 60)[0], seen
         seen += os.read(terminal, 65536)
 
 
@@ -217,5 +217,5 @@ def test_on_a_terminal_keys_change_what_is_shown(shared):
     os.write(outer, b"n2")
     read_until(outer, b"zone=east")
     os.write(outer, b"q")
-    assert program.wait(30) == 0
+    assert program.wait(60) == 0
     os.close(outer)

@@ -63,15 +63,15 @@ def test_the_next_version_takes_over_with_tasks_running_and_back(tmp_path):
         lab.config.write_text(lab.config.read_text().replace('"lab1"', '"lab1"\nlabels = { at = "lab1" }'))
         lab.start_other(other)
         lab.join("lab2", lab.token(), program=other)
-        lab.until(lambda: lab.status("lab2") == "up", 30)
+        lab.until(lambda: lab.status("lab2") == "up", 60)
         jobs = {name: lab.long(name, tmp_path / f"{name}.ran") for name in ("lab1", "lab2")}
         was = lab.process
         lab.start_up()
-        assert was.wait(30) == 0
+        assert was.wait(60) == 0
         assert f"fairlead {fairlead.__version__} takes over from 0.0.9, process {was.pid}; tasks run on" in lab.log.read_text()
         assert "the journal of fairlead 0.0.9 gets format" in lab.log.read_text()
-        lab.until(lambda: lab.status("lab2") == "up", 30)
-        lab.until(lambda: f"not {fairlead.__version__}: lab2 (0.0.9)" in lab.call("doctor").stdout, 30)  # once it is heard again
+        lab.until(lambda: lab.status("lab2") == "up", 60)
+        lab.until(lambda: f"not {fairlead.__version__}: lab2 (0.0.9)" in lab.call("doctor").stdout, 60)  # once it is heard again
         (tmp_path / "sent").mkdir()
         sent = lab.submit("--on", "at=lab2", "--send", str(tmp_path / "sent"), "--", "true")
         why = "node lab2 runs fairlead 0.0.9, too old for this job: install the scheduler's there and start it again"
@@ -89,9 +89,9 @@ def test_the_next_version_takes_over_with_tasks_running_and_back(tmp_path):
             "its supervisor is this version's"
         )
         lab.joins["lab2"].terminate()
-        assert lab.joins["lab2"].wait(30) == 0
+        assert lab.joins["lab2"].wait(60) == 0
         lab.join("lab2")
-        lab.until(lambda: not any("older-fairlead" in node["labels"] for node in lab.ask("nodes")["nodes"]), 30)
+        lab.until(lambda: not any("older-fairlead" in node["labels"] for node in lab.ask("nodes")["nodes"]), 60)
         assert lab.call("run", "--on", "at=lab2", "--", "cat", input="word\n").stdout == "word\n"
         refused = subprocess.run([other, "up"], env=lab.env, capture_output=True, text=True, check=False)
         assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
@@ -101,7 +101,7 @@ def test_the_next_version_takes_over_with_tasks_running_and_back(tmp_path):
         assert f"{lab.home}/journal.db: as fairlead 0.0.9 left it, " in told[0]
         assert told[1] == "jobs ran since: job numbers skip 4, so that none is used twice"
         lab.start_other(other)
-        lab.until(lambda: lab.status("lab2") == "up", 30)
+        lab.until(lambda: lab.status("lab2") == "up", 60)
         assert lab.ok("run", "--on", "at=lab2", "--", "echo", "back") == "back\n"
         assert lab.newest() == 7
 
