@@ -12,6 +12,7 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 import fairlead
 from called import nap, square
 from fairlead.calls import wire
+from fairlead.calls.relay import Relay
 from fairlead.calls.stream import Stream
 from fairlead.model.specs import Call, Job, Node, Queue, Settings, Work
 from fairlead.people.accounts import Person
@@ -270,7 +272,7 @@ def test_over_a_relay_the_result_of_a_call_that_uses_its_grace_arrives(world, re
     def linger():
         stopped = []
         signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
-        (tmp_path / "began").touch()
+        (tmp_path / "began").write_text(str(os.getpid()))
         until(lambda: stopped)
         time.sleep(2.5)  # longer than a relay waits for its program
         return b"x" * 2**25
@@ -285,8 +287,25 @@ def test_over_a_relay_the_result_of_a_call_that_uses_its_grace_arrives(world, re
         leases._give_back(shape, lease)  # as if it were due: the worker ends with the call
     world.ok("cancel", str(future.task[0]))
     assert len(future.result(timeout=60)) == 2**25
+    os.kill(int((tmp_path / "began").read_text()), signal.SIGKILL)  # the call took the signal that would have ended its worker
     world.config.write_text(before)
     world.ok("reload")
+
+
+def test_a_relay_that_is_to_stop_goes_on_while_the_program_takes_what_its_worker_left(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("fairlead.calls.relay.time", SimpleNamespace(monotonic=lambda: now))
+    pairs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET), socket.socketpair()
+    with pairs[0][0] as line, pairs[0][1], pairs[1][0] as net, pairs[1][1]:
+        net.setblocking(False)
+        relay = Relay(line, {})
+        relay.hurry()
+        relay._line, relay._net, relay._unsent = None, net, memoryview(b"a piece")
+        relay._stream.send(1, wire.RETURNED, wire.Packed(b"left"))
+        now += 1.5
+        relay._hear_or_send()
+        assert relay._is_needed(now + 1.5)
+        assert not relay._is_needed(now + 2.5), "nothing was taken for so long"
 
 
 def test_a_relay_that_is_stopped_ends_its_call_which_starts_again_only_with_retries(relayed, monkeypatch, tmp_path):

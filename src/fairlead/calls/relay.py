@@ -32,7 +32,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Seconds between attempts to connect, doubled each time, with jitter."""
 CONNECT_WITHIN = 10.0
 LINGER = 2.0
-"""Seconds after its worker in which a relay that was asked to stop sends what that left."""
+"""Seconds without progress after which a relay that was asked to stop gives up what its worker left."""
 
 
 def start(dial: dict[str, Any]) -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
@@ -174,7 +174,10 @@ class Relay:
                 self._worker.finish()
 
     def _hear_or_send(self) -> None:
+        """Handle progress: there is something to read, or room for what is to be sent."""
         assert self._net is not None
+        if self._late_at < math.inf:
+            self._late_at = time.monotonic() + LINGER
         try:
             with contextlib.suppress(BlockingIOError):
                 data = self._net.recv(PIECE_BYTES)
