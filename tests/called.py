@@ -19,3 +19,17 @@ def fail(text):
 def until_it_is_there(file):
     while not file.exists():
         time.sleep(0.05)
+
+
+class Counted:
+    """Counts how often it is pickled here."""
+
+    times = 0
+
+    def __reduce__(self):
+        Counted.times += 1
+        return Counted, ()
+
+
+def with_first(shared, number):
+    return type(shared).__name__, number

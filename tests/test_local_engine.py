@@ -744,6 +744,32 @@ def test_a_group_that_had_another_task_counts_and_limits_anew(tmp_path):
     groups.close()
 
 
+def test_nothing_outlives_a_task_in_groups_that_it_made_in_its_own():
+    """Their processes belong to the task, and the group serves no other task while they run."""
+    groups = cgroups.find(f"fairlead-test-inner-{os.getpid()}")
+    if groups is None:
+        pytest.skip("no cgroup may be made here")
+    group = groups.create("1.0.1", 7)
+    ways = group.ways_in()
+    inner = [Path(way).parent / "inner" / "most" / Path(way).name for way in ways]
+    for way in inner:
+        way.parent.mkdir(parents=True)
+    script = 'for way; do echo 0 > "$way"; done; echo; exec sleep 1000'
+    with subprocess.Popen(["sh", "-c", script, "sh", *ways, *inner], stdout=subprocess.PIPE) as daemon:
+        assert daemon.stdout.readline() == b"\n"
+        assert group.pids() == {daemon.pid}
+        groups.remove_when_empty(group)
+        other = groups.create("2.0.1", 7)
+        assert not set(other.ways_in()) & set(ways)
+        groups.sweep()
+        assert daemon.wait() == -signal.SIGKILL
+    while not groups.are_swept():
+        groups.sweep()
+    groups.remove_when_empty(other)
+    groups.close()
+    assert own_cgroups_named(f"fairlead-test-inner-{os.getpid()}") == []
+
+
 def test_gpus_are_given_by_index_and_to_one_task_each(bench):
     show = "echo $CUDA_VISIBLE_DEVICES; sleep 0.5"
     attempts = [bench.start(Attempt(1, i, 1), "sh", "-c", show, gpu=n * 1000) for i, n in enumerate([1, 2, 1])]
@@ -1120,7 +1146,11 @@ def own_cgroups(folder):
     """The folders of a supervisor in each hierarchy, and what is in them."""
     name = hashlib.sha256(str(folder / "supervisor").encode()).hexdigest()[:12]
     # Others may end while they are looked through, which Path.rglob does not take.
-    return [Path(up) / f"fairlead-{name}" for up, folders, _ in os.walk("/sys/fs/cgroup") if f"fairlead-{name}" in folders]
+    return own_cgroups_named(f"fairlead-{name}")
+
+
+def own_cgroups_named(name):
+    return [Path(up) / name for up, folders, _ in os.walk("/sys/fs/cgroup") if name in folders]
 
 
 def test_this_machine_is_what_it_is():

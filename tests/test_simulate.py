@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 import fairlead
 import forked
-from called import until_it_is_there
+from called import Counted, until_it_is_there, with_first
 from conftest import FAIRLEAD
 from fairlead.journal import read_history
 from fairlead.journal.sql import SqlStore
@@ -805,8 +805,15 @@ def test_an_interrupt_that_another_thread_receives_ends_the_wait(tmp_path):
     at[1].cancel()
 
 
-def test_ctrl_c_while_the_program_is_imported_ends_it_quietly(tmp_path):
-    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+def test_what_all_processes_share_is_written_once_and_no_start_waits_until_it_is_read():
+    """The start of processes defers an interrupt. Through a pipe, each start would last until the process before has read all."""
+    assert sorted(on_all_cores(with_first, [(7,), (8,)], 2, [Counted()])) == [(0, ("Counted", 7)), (1, ("Counted", 8))]
+    assert Counted.times == 1
+
+
+@pytest.mark.parametrize("first", ["typer", "typing"])
+def test_ctrl_c_while_the_program_is_imported_ends_it_quietly(tmp_path, first):
+    (tmp_path / f"{first}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     ran = subprocess.run(
         [FAIRLEAD, "policies"], env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
     )

@@ -147,6 +147,32 @@ def test_a_remembered_check_is_what_another_check_would_find(events):
                 client.authenticator.rules = rules_of(state, True)
 
 
+def test_checks_of_large_requests_are_not_remembered():
+    """Refused ones count toward no bound of their caller: 10,000 of them would fill the memory."""
+    state = new_state()
+    apply(state, Configured(at=0.0, queues=[Queue("a")], settings=Settings()))
+    apply(state, NodeJoined(at=0.0, node=Node("n", {"cpu": 9000})))
+    client = SimpleNamespace(authenticator=SimpleNamespace(rules=rules_of(state, True)), clock=None)
+    submitter = Submitter(client, SimpleNamespace(exports=None))
+    for length, kinds in ((100, 1), (100, 1), (4000, 1), (200, 2)):
+        request = JobRequest(argv=["true"], demand={"cpu": "1"}, on={"x": ["y" * length]}, strict=True)
+        one = _Submission(Caller(myself()), [JobSubmission(request, 1, False, request.work()[1], {})], "", "")
+        with pytest.raises(admission.Refused, match="no node has x=y"):
+            submitter._check_some(state, one, 1)
+        assert len(submitter._kinds) == kinds
+
+
+def test_a_job_without_labels_is_told_that_no_node_is_up():
+    """Also where a node that is gone was only for some accounts, which is a constraint on nodes."""
+    state = new_state()
+    apply(state, Configured(at=0.0, queues=[Queue("a")], settings=Settings()))
+    apply(state, NodeJoined(at=0.0, node=Node("n", {"cpu": 9000}, {ONLY_ACCOUNT: "ada"})))
+    job = Job("a", {"cpu": 1000}, user="bob")
+    assert "node n " in admission.never_starts(state, job)
+    apply(state, NodeLost(at=0.0, node="n"))
+    assert admission.never_starts(state, job) == "no node is up: the job waits for one to join"
+
+
 def test_jobs_of_a_request_come_after_others_by_name(monkeypatch):
     """After the unfinished ones of their user, or the newest; also after those of the same request that come before."""
     state = new_state()

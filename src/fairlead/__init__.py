@@ -3,11 +3,12 @@
 Public names are imported on first use, so that `import fairlead` is cheap.
 """
 
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.2.0"
 
+TYPE_CHECKING = False  # not `typing`'s, which takes a moment that a command begins with
 if TYPE_CHECKING:
+    from typing import Any
+
     from fairlead.client.aio import AsyncClient
     from fairlead.client.checkpoint import checkpointed
     from fairlead.client.executor import Client
@@ -42,7 +43,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _WHERE:
         raise AttributeError(f"module 'fairlead' has no attribute {name!r}")
     from importlib import import_module

@@ -2,10 +2,12 @@
 
 import ctypes
 import os
+import pickle
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -31,9 +33,11 @@ _shared: list[Any] = []
 """In a worker process: the arguments that all calls share."""
 
 
-def _begin(parent: int, shared: Sequence[Any]) -> None:
+def _begin(parent: int, shared: int) -> None:
+    """Begin as a worker of this parent, which has the arguments that all calls share in an open file."""
     end_with(parent)
-    _shared[:] = shared
+    with Path(f"/proc/{parent}/fd/{shared}").open("rb") as file:
+        _shared[:] = pickle.load(file)  # noqa: S301 from the parent
 
 
 def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -51,9 +55,16 @@ def on_all_cores(
     """
     if not calls:
         return
-    pool = ProcessPoolExecutor(
-        min(workers or cores(), len(calls)), get_context("spawn"), initializer=_begin, initargs=(os.getpid(), shared)
-    )
+    with os.fdopen(os.memfd_create("shared"), "wb") as file:  # not a pipe: each start would wait until the process before reads
+        pickle.dump(shared, file, pickle.HIGHEST_PROTOCOL)
+        file.flush()
+        yield from _on_all_cores(function, calls, min(workers or cores(), len(calls)), file.fileno())
+
+
+def _on_all_cores(
+    function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], workers: int, shared: int
+) -> Iterator[tuple[int, Any]]:
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_begin, initargs=(os.getpid(), shared))
     try:
         with defer_interrupts():  # processes start here, all of them, and leave interrupts to this one
             running = {pool.submit(_call, function, arguments): index for index, arguments in enumerate(calls)}

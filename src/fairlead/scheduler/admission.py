@@ -332,7 +332,7 @@ def too_large(state: State, job: Job) -> str | None:
 def no_such_node(state: State, job: Job) -> str:
     """Say why no node meets the constraints of a job."""
     labels = " and ".join(f"{label}={'|'.join(values)}" for label, values in job.on.items())
-    return "; ".join(closed_nodes(state, job)) or f"no node has {labels}"
+    return "; ".join(closed_nodes(state, job)) or (f"no node has {labels}" if labels else "no node is up")
 
 
 def closed_nodes(state: State, job: Job) -> list[str]:

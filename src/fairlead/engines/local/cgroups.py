@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -121,10 +122,10 @@ class Group:
             _write(name, "0")
 
     def pids(self) -> set[int]:
-        """Return the processes in it now."""
+        """Return the processes in it now, and in the groups that its task made in it."""
         found: set[int] = set()
-        for _, folder in self._folders:
-            found.update(map(int, _read_or_empty(f"{folder}/cgroup.procs").split()))
+        for each in chain(*(_with_inner(folder) for _, folder in self._folders)):
+            found.update(map(int, _read_or_empty(f"{each}/cgroup.procs").split()))
         return found - {os.getpid()}  # a thread of ours that could not return
 
     def kill(self) -> None:
@@ -184,9 +185,7 @@ class Group:
             self._folders = []
         for place in list(self._folders):
             try:
-                os.rmdir(place[1])
-            except FileNotFoundError:
-                pass
+                _remove(place[1])
             except OSError:  # not empty
                 continue
             self._folders.remove(place)
@@ -199,7 +198,7 @@ class Group:
         Return False if it cannot be used again: it is not empty, memory is still charged to it, or that cannot be known.
         """
         try:
-            if any(h.version == 2 or _read(f"{folder}/tasks") for h, folder in self._folders) or self.ran_out_of_memory():
+            if any(h.version == 2 or not _is_empty(folder) for h, folder in self._folders) or self.ran_out_of_memory():
                 return False
             for h, folder in self._folders:
                 if h.counts:
@@ -225,16 +224,16 @@ class Idle:
         """Keep a group; remove the one kept longest if there are too many."""
         self._there.append(made)
         if len(self._there) > MOST_IDLE:
-            _remove(self._there.pop(0))
+            _give_up(self._there.pop(0))
 
     def take(self, owner: int) -> Made | None:
         """Return the group of this owner that was kept last; None if there is none."""
         for made in [each for each in reversed(self._there) if each.owner == owner]:
             self._there.remove(made)
             with contextlib.suppress(FileNotFoundError):  # somebody removed it
-                if all(os.stat(folder).st_nlink == 2 for _, folder in made.folders):  # its task made no groups in it
+                if all(os.stat(folder).st_nlink == 2 for _, folder in made.folders):  # nobody made groups in it
                     return made
-            _remove(made)
+            _give_up(made)
         return None
 
 
@@ -364,10 +363,29 @@ def _ways_back(own: Path, base: Path) -> tuple[int, ...]:
     return ()
 
 
-def _remove(made: Made) -> None:
+def _is_empty(folder: str) -> bool:
+    return os.stat(folder).st_nlink == 2 and not _read(f"{folder}/tasks")
+
+
+def _with_inner(folder: str) -> list[str]:
+    """Return the folder of a group and those of the groups in it, the innermost first."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.stat(folder).st_nlink > 2:
+            return [each for each, _, _ in os.walk(folder, topdown=False)]
+    return [folder]
+
+
+def _remove(folder: str) -> None:
+    """Remove a group and those in it, unless somebody did. Raises OSError if one is not empty."""
+    for each in _with_inner(folder):
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(each)
+
+
+def _give_up(made: Made) -> None:
     for _, folder in made.folders:
         with contextlib.suppress(OSError):
-            os.rmdir(folder)
+            _remove(folder)
 
 
 def _make(folder: str) -> None:

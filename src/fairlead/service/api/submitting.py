@@ -33,8 +33,8 @@ from fairlead.service.wakeups import Answer
 
 PIECE = 200
 """Jobs of a request that are checked, or cancelled, before other questions are answered."""
-MOST_KINDS = 10_000
-"""Kinds of jobs of which the checks are remembered."""
+MOST_KINDS, LARGEST_KIND = 10_000, 2048
+"""Kinds of jobs of which the checks are remembered, and the most bytes of one: also a refused request adds one."""
 MOST_AHEAD = 100_000
 """Tasks of a request for whose rows memory is found before it is known whether it is granted."""
 MOST_TOGETHER = 100
@@ -308,7 +308,8 @@ class Submitter:
         key: Hashable = None
         if not state.cluster.older:  # else what a job runs counts too: an older supervisor may not know of it
             with suppress(OverflowError):  # a number of more than 64 bits, which is refused by its name
-                key = caller, type(request), msgspec.msgpack.encode((tasks, gang, begin, most, same))
+                asks = msgspec.msgpack.encode((tasks, gang, begin, most, same))
+                key = (caller, type(request), asks) if len(asks) <= LARGEST_KIND else None
         kind = self._kinds.get(key)
         if kind is None:
             leaf = leaf_of(state, self._client.authenticator.rules, caller, request.queue, request.user)
