@@ -300,7 +300,7 @@ def test_a_relay_that_is_to_stop_goes_on_while_the_program_takes_what_its_worker
         net.setblocking(False)
         relay = Relay(line, {})
         relay.hurry()
-        relay._line, relay._net, relay._unsent = None, net, memoryview(b"a piece")
+        relay._line, relay._net, relay._unsent, relay._stream.live = None, net, memoryview(b"a piece"), True
         relay._stream.send(1, wire.RETURNED, wire.Packed(b"left"))
         now += 1.5
         relay._hear_or_send()

@@ -1582,7 +1582,7 @@ exec "$@"
 @pytest.mark.timeout(300)
 def test_on_cgroups_of_version_2_a_task_is_born_and_ends_alike():
     """Where those of version 1 are mounted they have the limits: so this is of being born in a group, and of ending with it."""
-    names = "a_command_begins_with or left_behind_by_a_task_that_detaches_its_children"
+    names = "a_command_begins_with or left_behind_by_a_task_that_detaches_its_children or nothing_outlives"
     chosen = ["-n", "0", "-p", "no:cacheprovider", "-p", "no:leftovers", "-k", names, __file__]
     script = ["unshare", "-m", "sh", "-c", ON_VERSION_2, "sh", sys.executable, "-m", "pytest", *chosen]
     done = subprocess.run(script, capture_output=True, text=True, timeout=250, check=False)

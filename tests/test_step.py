@@ -358,6 +358,25 @@ def test_which_gangs_are_led_is_known_of_copies_and_recovered_states_until_they_
     assert state.index.led == {2}
 
 
+def test_a_copy_and_its_original_each_know_their_own_jobs():
+    state = led_gang().state
+    one, other, job = copy_of(state), copy_of(state), Job("A", {"cpu": 1000})
+    known = range(1, state.index.last + 1)
+    before = [state.index.find(number) for number in known]
+    apply(one, admission.take(one, [job] * 5, 5.0))
+    for each in (one, other):
+        ended = JobsForgotten(at=6.0, ids=[1])
+        apply(each, ended)
+        assert each.index.find(1) == NONE
+        check_invariants(each)
+    assert [state.index.find(number) for number in known] == before
+    apply(state, admission.take(state, [job] * 9, 7.0))
+    for each, count in ((state, 9), (one, 5), (other, 0)):
+        check_invariants(each)
+        assert each.index.last == known[-1] + count
+        assert all(each.index.find(number) != NONE for number in range(2, each.index.last + 1))
+
+
 @pytest.mark.parametrize(("code", "status"), [(0, "succeeded"), (3, "failed")])
 def test_a_gang_that_is_led_is_over_as_its_first_task_is(code, status):
     world = led_gang()

@@ -10,6 +10,7 @@ import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -156,10 +157,16 @@ def test_checks_of_large_requests_are_not_remembered():
     submitter = Submitter(client, SimpleNamespace(exports=None))
     for length, kinds in ((100, 1), (100, 1), (4000, 1), (200, 2)):
         request = JobRequest(argv=["true"], demand={"cpu": "1"}, on={"x": ["y" * length]}, strict=True)
-        one = _Submission(Caller(myself()), [JobSubmission(request, 1, False, request.work()[1], {})], "", "")
+        asked = JobSubmission(request, 1, False, request.work()[1], {})
+        one = _Submission(Caller(myself()), [asked], "", "")
         with pytest.raises(admission.Refused, match="no node has x=y"):
             submitter._check_some(state, one, 1)
         assert len(submitter._kinds) == kinds
+    with mock.patch.object(submitter, "_check", wraps=submitter._check) as checks:
+        request = request.model_copy(update={"on": {"x": ["y" * 4000]}, "strict": False})
+        one = _Submission(Caller(myself()), [asked._replace(request=request)] * 50, "", "")
+        submitter._check_some(state, one, 50)
+    assert (len(one.checked), checks.call_count, len(submitter._kinds)) == (50, 1, 2), "the jobs of a request are alike"
 
 
 def test_a_job_without_labels_is_told_that_no_node_is_up():

@@ -176,7 +176,7 @@ class Relay:
     def _hear_or_send(self) -> None:
         """Handle progress: there is something to read, or room for what is to be sent."""
         assert self._net is not None
-        if self._late_at < math.inf:
+        if self._stream.live and self._late_at < math.inf:
             self._late_at = time.monotonic() + LINGER
         try:
             with contextlib.suppress(BlockingIOError):

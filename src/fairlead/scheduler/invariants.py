@@ -41,8 +41,11 @@ def check_invariants(state: State) -> None:
 
 
 def _check_index(state: State) -> None:
-    """The gangs with leaders and the tasks in executors are those of the submitted jobs."""
-    index = state.index
+    """The rows of jobs, the gangs with leaders and the tasks in executors are those of the submitted jobs."""
+    index, jobs = state.index, state.jobs
+    rows = {int(jobs.id[row]): row for row in np.flatnonzero(jobs.id[: jobs.n] != NONE).tolist()}
+    kept = {index.first + place: row for place, row in enumerate(index.row_of.tolist()) if row != NONE}
+    assert kept == rows, f"the rows of jobs are {rows}, not {kept}"
     led = {number for number, job in index.specs.items() if job.is_led}
     inside = {number for number, job in index.specs.items() if job.runs_in_executor}
     assert index.led == led, f"jobs {led} are gangs with leaders, not {index.led}"

@@ -318,6 +318,9 @@ def _copied(value: Any) -> Any:
         return [_copied(each) for each in value] if value and _can_change(value[0]) else value.copy()
     if isinstance(value, ByNumber):
         return value.copy()
+    if isinstance(value, Table):
+        _copy_rows(value, table := type(value)([0]))
+        return table
     found = copy(value) if _can_change(value) else value
     if isinstance(found, Struct) and found is not value:
         for name in (*value.__struct_fields__, *getattr(value, "__dict__", ())):

@@ -371,8 +371,13 @@ def _with_inner(folder: str) -> list[str]:
     """Return the folder of a group and those of the groups in it, the innermost first."""
     with contextlib.suppress(FileNotFoundError):
         if os.stat(folder).st_nlink > 2:
-            return [each for each, _, _ in os.walk(folder, topdown=False)]
+            return with_spare(lambda: [each for each, _, _ in os.walk(folder, topdown=False, onerror=_raise_unless_missing)])
     return [folder]
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    with unless_missing():
+        raise error
 
 
 def _remove(folder: str) -> None:

@@ -27,6 +27,8 @@ log = logging.getLogger("fairlead")
 
 MOST_UNSENT = 16 * 2**20
 """Bytes of messages that wait for one supervisor."""
+FLUSH_BYTES = 2**20
+"""Bytes that wait for one supervisor from which on they are sent while more is added."""
 LONGEST_LINE = 64 * 2**20
 """Most bytes of a supervisor's message."""
 HANDSHAKE_WITHIN = 10.0
@@ -278,7 +280,7 @@ class SupervisorConnections:
                 connection.outbox += message
             self._to_flush.add(connection)
             rung, self._rung = self._rung, True
-        if not rung:
+        if not rung or len(connection.outbox) > FLUSH_BYTES:
             self._call(self._flush)
 
     @contextlib.contextmanager

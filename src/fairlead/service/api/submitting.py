@@ -34,7 +34,7 @@ from fairlead.service.wakeups import Answer
 PIECE = 200
 """Jobs of a request that are checked, or cancelled, before other questions are answered."""
 MOST_KINDS, LARGEST_KIND = 10_000, 2048
-"""Kinds of jobs of which the checks are remembered, and the most bytes of one: also a refused request adds one."""
+"""Kinds of jobs of which the checks are remembered, and the most bytes of one, since a refused request adds one, too."""
 MOST_AHEAD = 100_000
 """Tasks of a request for whose rows memory is found before it is known whether it is granted."""
 MOST_TOGETHER = 100
@@ -74,6 +74,7 @@ class _Submission:
     """Jobs that a caller submits with one request: all or none.
 
     checked : the jobs checked so far, as of a generation of the configuration
+    kinds : their large kinds, which go with it
     loads : of all of them; None if yet to be summed
     fact : of all of them, without numbers; None if yet to be made, or if some depend on other jobs
     first, is_new : the number of the first job, and whether a request with this key submits it for the first time
@@ -89,7 +90,7 @@ class _Submission:
 
     def restart(self, as_of: int) -> None:
         """Check from the first job on, as of a generation."""
-        self.as_of, self.checked = as_of, list[_Checked]()
+        self.as_of, self.checked, self.kinds = as_of, list[_Checked](), dict[Hashable, _Kind]()
         self.loads: Loads | None = None
         self.fact: JobSubmitted | None = None
 
@@ -282,7 +283,7 @@ class Submitter:
         for number, asked in enumerate(one.asked[done : done + most], done):
             request = asked.request
             try:
-                kind = self._kind(state, one.caller, asked)
+                kind = self._kind(state, one, asked)
                 if request.strict and kind.never:
                     raise Refused(kind.never.partition(": ")[0])
             except Refused as refused:
@@ -299,24 +300,24 @@ class Submitter:
             self._kinds.clear()
         return self._generation
 
-    def _kind(self, state: State, caller: Caller, asked: JobSubmission) -> _Kind:
+    def _kind(self, state: State, one: _Submission, asked: JobSubmission) -> _Kind:
         """Return the kind of a job that the caller may submit; raises Refused, Forbidden."""
         request, tasks, gang, work, _ = asked
         begin = begin_by(self._client.clock, request.begin)
         same = [(name, getattr(request, name)) for name in sorted(request.model_fields_set - OF_ITS_OWN)]
         most = (getattr(request, "array", None) or "").partition("%")[2]
-        key: Hashable = None
+        caller, key, kinds = one.caller, None, self._kinds
         if not state.cluster.older:  # else what a job runs counts too: an older supervisor may not know of it
             with suppress(OverflowError):  # a number of more than 64 bits, which is refused by its name
                 asks = msgspec.msgpack.encode((tasks, gang, begin, most, same))
-                key = (caller, type(request), asks) if len(asks) <= LARGEST_KIND else None
-        kind = self._kinds.get(key)
+                key, kinds = (caller, type(request), asks), kinds if len(asks) <= LARGEST_KIND else one.kinds
+        kind = kinds.get(key)
         if kind is None:
             leaf = leaf_of(state, self._client.authenticator.rules, caller, request.queue, request.user)
             job = self._with_usual(state, request.to_job(leaf, tasks, gang, work))
             kind = self._check(state, caller, job, request.user, begin)
             if key is not None:
-                self._kinds[key] = kind
+                kinds[key] = kind
         return kind
 
     def _check(self, state: State, caller: Caller, job: Job, user: str | None, begin: float | None = None) -> _Kind:
