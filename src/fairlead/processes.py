@@ -55,7 +55,7 @@ def on_all_cores(
     """
     if not calls:
         return
-    with os.fdopen(os.memfd_create("shared"), "wb") as file:  # not a pipe: each start would wait until the process before reads
+    with os.fdopen(os.memfd_create("shared"), "wb") as file:  # through pipes, each start would wait for the last reader
         pickle.dump(shared, file, pickle.HIGHEST_PROTOCOL)
         file.flush()
         yield from _on_all_cores(function, calls, min(workers or cores(), len(calls)), file.fileno())

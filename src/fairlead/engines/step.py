@@ -470,7 +470,7 @@ def _where(state: State, attempts: Attempts) -> Where:
 
 
 def _places(state: State, node: np.ndarray) -> Where:
-    rows: dict[int, int] = {}  # few are the most frequent case by far, and numpy takes long for these
+    rows: dict[int, int] = {}  # mostly one or two, for which numpy takes longer
     place = np.array([rows.setdefault(row, len(rows)) for row in node.tolist()], np.int64)
     return Where(place, [state.cluster.specs[row].name for row in rows])
 

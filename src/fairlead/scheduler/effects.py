@@ -734,10 +734,9 @@ def _enter_all(state: State, jobs: list[int], at: float) -> None:
         enter_group_if_ready(state, state.job_row(job), at)
 
 
-def _effect_of(fact: type[facts.Fact]) -> Callable[..., None]:
-    name = re.sub("(?<!^)(?=[A-Z])", "_", fact.__name__).lower()
-    effect: Callable[..., None] = {**vars(of_frameworks), **globals()}[f"_{name}"]
-    return effect
+def _effects() -> dict[type[facts.Fact], Callable[..., None]]:
+    named = {**vars(of_frameworks), **globals()}
+    return {fact: named[re.sub("(?=[A-Z])", "_", fact.__name__).lower()] for fact in get_args(facts.AnyFact)}
 
 
-EFFECTS = {fact: _effect_of(fact) for fact in get_args(facts.AnyFact)}
+EFFECTS = _effects()

@@ -319,7 +319,8 @@ def _copied(value: Any) -> Any:
     if isinstance(value, ByNumber):
         return value.copy()
     if isinstance(value, Table):
-        _copy_rows(value, table := type(value)([0]))
+        table = type(value)([0])
+        _copy_rows(value, table)
         return table
     found = copy(value) if _can_change(value) else value
     if isinstance(found, Struct) and found is not value:

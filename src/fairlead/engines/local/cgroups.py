@@ -20,9 +20,10 @@ PERIOD = 100_000  # microseconds
 ROUNDS = 100
 MOST_IDLE = 64
 MOST_CHARGED = 2**20
-"""Bytes still charged to an empty group that is used again: figures are as coarse, since the kernel charges each CPU ahead.
+"""Bytes that may still be charged to an empty group that is used again.
 
-More is what the files of a task have in the page cache.
+The kernel charges ahead for each CPU, so the figures of a new group are as coarse. More is what the files of a task have in the
+page cache.
 """
 WHOLE = 2**10
 """Bytes: a shorter piece is the last of a file, since the kernel fills nearly a page with each of the others."""
@@ -231,7 +232,7 @@ class Idle:
         for made in [each for each in reversed(self._there) if each.owner == owner]:
             self._there.remove(made)
             with contextlib.suppress(FileNotFoundError):  # somebody removed it
-                if all(os.stat(folder).st_nlink == 2 for _, folder in made.folders):  # nobody made groups in it
+                if not any(_has_inner(folder) for _, folder in made.folders):
                     return made
             _give_up(made)
         return None
@@ -363,14 +364,19 @@ def _ways_back(own: Path, base: Path) -> tuple[int, ...]:
     return ()
 
 
+def _has_inner(folder: str) -> bool:
+    """Return whether somebody made groups in a group."""
+    return os.stat(folder).st_nlink > 2
+
+
 def _is_empty(folder: str) -> bool:
-    return os.stat(folder).st_nlink == 2 and not _read(f"{folder}/tasks")
+    return not _has_inner(folder) and not _read(f"{folder}/tasks")
 
 
 def _with_inner(folder: str) -> list[str]:
     """Return the folder of a group and those of the groups in it, the innermost first."""
     with contextlib.suppress(FileNotFoundError):
-        if os.stat(folder).st_nlink > 2:
+        if _has_inner(folder):
             return with_spare(lambda: [each for each, _, _ in os.walk(folder, topdown=False, onerror=_raise_unless_missing)])
     return [folder]
 

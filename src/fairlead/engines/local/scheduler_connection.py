@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LONGEST_LINE = 64 * 2**20
 LONGEST_GREETING = 4096
 MOST_AT_ONCE = 2**16
-"""Bytes: a larger buffer is mapped for each receipt."""
+"""Bytes of one read: for a larger buffer, each read would map memory."""
 PAUSE = 0.01
 """Seconds until the next accept when no descriptor is free."""
 MOST_UNIDENTIFIED = 16
@@ -206,7 +206,7 @@ class SchedulerConnection:
 
     def _take_in(self, data: bytes | bytearray) -> None:
         self._inbox += data
-        if b"\n" not in data:  # else each piece of a long line would copy what came of it
+        if b"\n" not in data:  # a long line comes in many pieces, and splitting copies all of it
             return
         *lines, self._inbox = self._inbox.split(b"\n")
         was = self._connection

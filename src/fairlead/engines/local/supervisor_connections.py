@@ -28,7 +28,7 @@ log = logging.getLogger("fairlead")
 MOST_UNSENT = 16 * 2**20
 """Bytes of messages that wait for one supervisor."""
 FLUSH_BYTES = 2**20
-"""Bytes that wait for one supervisor from which on they are sent while more is added."""
+"""Bytes waiting for one supervisor, beyond which the thread is woken although more may come."""
 LONGEST_LINE = 64 * 2**20
 """Most bytes of a supervisor's message."""
 HANDSHAKE_WITHIN = 10.0
@@ -285,7 +285,7 @@ class SupervisorConnections:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Wake the thread once, at the end, for all that is sent in the block: it takes the interpreter from who sends."""
+        """Wake the thread once, at the end, for all that is sent in the block: it takes the interpreter lock from the sender."""
         with self.lock:
             rung, self._rung = self._rung, True
         try:

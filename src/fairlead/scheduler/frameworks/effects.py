@@ -164,9 +164,12 @@ def drop_offers_on(state: State, node: int, why: str, at: float) -> None:
 
 def make_way(state: State, at: float, nodes: I64 | None = None) -> None:
     """Let those that go last give up offers, all or on nodes where tasks ended, if others wait: they may be of use now."""
-    b, offers, last = state.groups, state.offers, state.queues.last_until > at
+    b, offers = state.groups, state.offers
+    if not offers.n:
+        return
+    last = state.queues.last_until > at
     there = last[offers.leaf[: offers.n]] | (offers.cost[: offers.n] == 0)
-    if nodes is not None and offers.n:
+    if nodes is not None:
         there &= np.isin(offers.node[: offers.n], nodes)
     if there.any() and ((b.head[: b.n] != NONE) | (b.is_framework[: b.n] & ~last[b.leaf[: b.n]])).any():
         state.frameworks.yielding = sorted({*state.frameworks.yielding, *offers.id[: offers.n][there].tolist()})

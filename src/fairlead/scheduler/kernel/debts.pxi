@@ -305,9 +305,9 @@ cdef bint has_its_part(View v, i64 x, i64 b) noexcept nogil:
 
 
 cdef double due_in_order(View v, i64 x, i64 b) noexcept nogil:
-    """Return what a line lacks if only tasks count whose jobs are not behind a group's next (all, if it lacks some anyway), at most the size of that.
+    """Return what a line lacks if only tasks count whose jobs are not behind a group's next, at most the size of that.
 
-    So the oldest job has the first claim on its line's part.
+    So the oldest job has the first claim on its line's part. If the line lacks some with all of its tasks, that is returned.
     """
     cdef i64 m = v.len_total
     cdef bint behind

@@ -27,7 +27,7 @@ T = TypeVar("T")
 ANSWER_SECONDS = 30.0
 """After which a request without an answer is refused."""
 GATHER_SECONDS, GATHER_EACH_SECONDS, MOST_GATHER_SECONDS = 0.004, 0.0004, 0.02
-"""For changes to come, since a commit costs as much as several requests: at least, for each answer given last, and at most."""
+"""Wait for more changes, as a commit costs as much as several requests: at least, for each answer given last, and at most."""
 RETRY_SECONDS = 1.0
 """Between two attempts to record something."""
 MOST_WAITERS = 2000

@@ -74,7 +74,7 @@ class _Submission:
     """Jobs that a caller submits with one request: all or none.
 
     checked : the jobs checked so far, as of a generation of the configuration
-    kinds : their large kinds, which go with it
+    kinds : of jobs that ask for much; remembered for this submission only
     loads : of all of them; None if yet to be summed
     fact : of all of them, without numbers; None if yet to be made, or if some depend on other jobs
     first, is_new : the number of the first job, and whether a request with this key submits it for the first time

@@ -93,7 +93,8 @@ class MesosServer:
         host = self.listener.socket.getsockname()[0]
         if self._principals is not None and not is_loopback(host):
             return set()  # a web page does not know the secret
-        # Without principals a caller is whose process this is: a browser's, if a certificate's `*` lets a name lead here.
+        # Without principals the caller is the owner of the calling process. By a name under a certificate's `*`, a web page could
+        # make a browser call.
         certificate = None if self._principals is None else self._where.certificate
         port = self.listener.socket.getsockname()[1]
         return accepted_names(self._where._replace(host=host, port=port, certificate=certificate))
