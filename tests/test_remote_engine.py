@@ -723,16 +723,24 @@ def test_output_is_read_over_the_next_connection_if_one_breaks(fleet, monkeypatc
     many.end_of(a)
     send, dropped = many.engine._connections.send, []
 
-    def lose_the_first(name, line):
+    def lose_the_first(name, line, now=True):
         if b'"read"' in line and not dropped:
             dropped.append(line)
             many.engine._connections.renew(name)
         else:
-            send(name, line)
+            send(name, line, now)
 
     monkeypatch.setattr(many.engine._connections, "send", lose_the_first)
     assert many.engine.read_output(1, 0, "out", 0, 10, "n0") == b"word\n"
     assert dropped
+
+
+def test_an_end_is_acknowledged_although_nothing_else_is_sent(fleet):
+    many, a = fleet(1), Attempt(1, 0, 1)
+    many.start(many.job("true"), n0=[a])
+    many.end_of(a)
+    many.engine.acknowledge(columns([a]))
+    many.until(lambda: b'["acknowledged", 1, 0, 1]' in (many.folder / "n0" / "supervisor" / "spool").read_bytes())
 
 
 def test_a_node_is_unheard_until_it_has_told_this_scheduler_what_runs_there(fleet):
