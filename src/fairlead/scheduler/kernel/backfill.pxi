@@ -68,14 +68,17 @@ cdef bint _may_owe(View v, i64 b) noexcept nogil:
 
 cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
     """Compute what :func:`_may_owe` returns for the oldest group of a line; the cheapest questions first."""
-    cdef bint owed
+    cdef bint owed, first
+    first = v.queues[x].reserved == 0 and v.times[NOW] - v.jobs[job].submitted_at >= lasts(v, b, job)
+    if not first and v.queues[x].debt < patience(v, x):
+        return False
     lack = lacks(v, b, x) if x == v.groups[b].leaf else 0.0
     if x == v.groups[b].leaf and _still_helps(v, b, x, False, lack) and not _waits_beyond_turn(v, b, x):
         return False
     if size_of(v, b) == 0.0 or (v.group_cache[b].keeping and (v.groups[b].gang > 0 or served_tasks(v, b) > 0)):
         return False
     owed = _is_owed(v, b, x)
-    if not owed and (v.queues[x].reserved > 0 or v.times[NOW] - v.jobs[job].submitted_at < lasts(v, b, job)):
+    if not owed and not first:
         return False
     why = what_stops(v, b)
     if why != NOT_REACHED and why != NO_NODE:

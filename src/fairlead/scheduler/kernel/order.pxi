@@ -363,6 +363,14 @@ cdef void _climb_by_key(View v, i64 base, i64 place, i64 child) noexcept nogil:
         v.best[base + i] = best
 
 
+cdef void set_turn(View v, i64 q) noexcept nogil:
+    """Update a queue's place among its siblings where only their ties change."""
+    p = v.queues[q].parent
+    base, place = v.queue_cache[p].base, v.queue_cache[p].slots + v.queue_cache[q].slot
+    if v.best[base + place] == q:
+        _climb_by_key(v, base, place, q)
+
+
 cdef void climb(View v, i64 q) noexcept nogil:
     """Update the keys on the path from a queue to the root."""
     while q != 0:
