@@ -55,7 +55,7 @@ cdef bint _may_owe(View v, i64 b) noexcept nogil:
     x = line_of(v, leaf)
     if not v.counts[RESERVES] or v.times[DEBTS_AT] < v.times[MOMENT] or not v.queues[x].in_list or v.times[NOW] < v.queues[x].put_off:
         return False
-    if v.queue_cache[x].passed == v.counts[CYCLE] or v.best[v.queue_cache[leaf].base + 1] != b:
+    if v.queue_cache[x].passed == v.counts[CYCLE] or v.trees[v.queue_cache[leaf].base + 1].best != b:
         return False
     job = current_job(v, b)
     if v.groups[b].is_framework or v.groups[b].revocable or v.group_cache[b].hopeless or job == NONE:
@@ -219,7 +219,7 @@ cdef void unpark_oldest(View v, i64 x) noexcept nogil:
     """
     if v.times[DEBTS_AT] < v.times[MOMENT] or not v.queues[x].in_list or v.times[NOW] < v.queues[x].put_off:
         return
-    b = v.best[v.queue_cache[x].base + 1]
+    b = v.trees[v.queue_cache[x].base + 1].best
     if v.queue_cache[x].inner:
         b = v.queue_cache[x].oldest = _oldest_that_may_owe(v, x, x)
     if b != NONE and v.group_cache[b].parked and (v.queue_cache[x].inner or _may_owe(v, b)):
@@ -231,10 +231,10 @@ cdef i64 _oldest_that_may_owe(View v, i64 q, i64 x) noexcept nogil:
     """Return the group that goes first, of those of a queue of line x that may owe; NONE."""
     base, slots, found = v.queue_cache[q].base, v.queue_cache[q].slots, NONE
     if not v.queue_cache[q].inner:
-        b = v.best[base + 1]
+        b = v.trees[base + 1].best
         return b if b != NONE and _may_owe(v, b) else NONE
     for place in range(base + slots, base + 2 * slots if is_by_jobs(v, q) else 0):
-        b = _oldest_that_may_owe(v, v.best[place], x) if v.best[place] != NONE else NONE
+        b = _oldest_that_may_owe(v, v.trees[place].best, x) if v.trees[place].best != NONE else NONE
         if b != NONE and (found == NONE or _is_older(v, x, b, found)):
             found = b
     return found

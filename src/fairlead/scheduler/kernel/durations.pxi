@@ -72,7 +72,7 @@ cdef i64 _row_for(View v, i64 about, i64 key) noexcept nogil:
         return row
     histograms, places, s = v.histograms, v.histogram_places, set_of(about, key)
     free, victim = NONE, NONE
-    for way in range(WAYS):
+    for way in range(WAYS - 1, -1, -1):  # the first free one, where it is found soonest
         other = places[s * WAYS + way]
         if other == NONE:
             free = way

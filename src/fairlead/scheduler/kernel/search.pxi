@@ -40,7 +40,7 @@ cdef void visit_freed_nodes(View v) noexcept nogil:
 cdef bint nobody_can_be_served(View v) noexcept nogil:
     """Return True if no group can have room: none waits, or all are parked and no node was freed."""
     top = v.queue_cache[0].base + 1
-    return v.best[top] == NONE or not (v.may_fit[top] or v.counts[FREED] > 0 or v.queue_cache[0].maybe_stale)
+    return v.trees[top].best == NONE or not (v.trees[top].may_fit or v.counts[FREED] > 0 or v.queue_cache[0].maybe_stale)
 
 
 cdef i64 find_next(View v, i64 scope) noexcept nogil:
@@ -61,12 +61,12 @@ cdef i64 find_next(View v, i64 scope) noexcept nogil:
         if top > v.frames[depth].bottom:
             top -= 1
             i = v.stack[top]
-            child = v.best[v.queue_cache[q].base + i]
+            child = v.trees[v.queue_cache[q].base + i].best
             if not _may_improve(v, depth, i, scope):
                 continue
             if i < v.queue_cache[q].slots:
                 # Search the half with the better top first.
-                left = v.best[v.queue_cache[q].base + 2 * i] == child
+                left = v.trees[v.queue_cache[q].base + 2 * i].best == child
                 v.stack[top], v.stack[top + 1] = (2 * i + 1, 2 * i) if left else (2 * i, 2 * i + 1)
                 if v.queues[q].strict:
                     v.stack[top] = v.stack[top + 1]
@@ -77,7 +77,7 @@ cdef i64 find_next(View v, i64 scope) noexcept nogil:
                     v.frames[depth].maybe_stale = v.frames[depth - 1].maybe_stale
                     v.frames[depth].only = v.queue_cache[child].below == 0
                     top = _enter(v, depth, child, top)
-                    b = v.best[v.queue_cache[child].base + 1]
+                    b = v.trees[v.queue_cache[child].base + 1].best
                     mine = is_leaf(v, child) and b != NONE and _satisfies_only(v, depth, b)
                     if mine and _can_be_served(v, b, scope, v.frames[depth].maybe_stale):
                         v.frames[depth].group = v.frames[depth].child = b
@@ -117,7 +117,7 @@ cdef i64 _follow_best(View v, i64 scope) noexcept nogil:
     """
     q = 0
     while True:
-        child = v.best[v.queue_cache[q].base + 1]
+        child = v.trees[v.queue_cache[q].base + 1].best
         if child == NONE:
             return NONE
         if is_leaf(v, q):
@@ -217,11 +217,11 @@ cdef bint _may_improve(View v, i64 depth, i64 i, i64 scope) noexcept nogil:
     cdef bint within, parked
     q = v.frames[depth].queue
     node = v.queue_cache[q].base + i
-    child = v.best[node]
+    child = v.trees[node].best
     if child == NONE or (v.frames[depth].only and not may_go_first(v, q, node)):
         return False
-    parked = scope == SERVABLE and not v.may_fit[node] and not v.frames[depth].maybe_stale
-    if parked and not _any_fits(v, v.cells[node], not _may_enter_held(v, node)):
+    parked = scope == SERVABLE and not v.trees[node].may_fit and not v.frames[depth].maybe_stale
+    if parked and not _any_fits(v, v.trees[node].cells, not _may_enter_held(v, node)):
         return False
     found = v.frames[depth].child
     if found != NONE:
@@ -390,7 +390,7 @@ cdef void _note_stop(View v, i64 b, i64 why) noexcept nogil:
     cache[b].out = True
     cache[b].stop_cycle, cache[b].stop_order = v.counts[CYCLE], v.counts[STOPS]
     cache[b].stop, cache[b].stop_job = why, current_job(v, b)
-    if why == NO_NODE and v.counts[RESERVES] and v.best[v.queue_cache[v.groups[b].leaf].base + 1] == b:
+    if why == NO_NODE and v.counts[RESERVES] and v.trees[v.queue_cache[v.groups[b].leaf].base + 1].best == b:
         x = line_of(v, v.groups[b].leaf)
         if x == v.groups[b].leaf or v.queue_cache[x].oldest == b:
             v.queue_cache[x].passed = v.counts[CYCLE]
