@@ -566,15 +566,16 @@ cdef i64 _ends_on(View v, i64 b, i64 n, i64 own, double now, Ranked *ends, i64 *
     Ends whose room a guarantee takes back are left out; `gone` is as in :func:`relied_on`. For a line that runs nothing, no task is
     expected to outlast the longest known, and one that has, to last more than as long again.
     """
-    cdef double[TAILS] tails
+    cdef Tails tails
     cdef bint counts, soon
+    tails.job = NONE
     count, t, part, soon = 0, v.nodes[n].task, part_left(v, n), v.queues[line_of(v, v.groups[b].leaf)].tasks == 0
     while t != NONE:
         q = v.jobs[v.tasks[t].job].queue
         counts = not v.queue_cache[q].apart if own == NONE else counts_on(v, own, q)
-        at = expected_end(v, t, now, part, tails) if counts else INFINITY
+        at = expected_end(v, t, now, part, &tails) if counts else INFINITY
         if counts and soon:
-            longest = set_tails(v, v.tasks[t].job, tails)
+            longest = tails_of(v, v.tasks[t].job, &tails)
             age = max(0.0, now - v.tasks[t].started_at) if v.tasks[t].status == RUNNING else 0.0
             at = min(at, now + max(MIN_FORECAST_SECONDS, longest - age if age < longest else age))
         if at < INFINITY:
@@ -652,10 +653,10 @@ cdef double part_left(View v, i64 n) noexcept nogil:
     return 1.0 - NODE_FREE_ODDS ** (1.0 / max(1, count))
 
 
-cdef double expected_end(View v, i64 t, double now, double part, double *tails) noexcept nogil:
+cdef double expected_end(View v, i64 t, double now, double part, Tails *tails) noexcept nogil:
     """Return when all but a fraction `part` of tasks like this have ended; an earlier forecast stays until it is over.
 
-    `tails`, shape (3, BINS + 1), is scratch.
+    `tails` is scratch: see :func:`tails_of`.
     """
     tasks = v.tasks
     if now < tasks[t].until < INFINITY:
@@ -664,8 +665,8 @@ cdef double expected_end(View v, i64 t, double now, double part, double *tails) 
         return now + MIN_FORECAST_SECONDS
     j = tasks[t].job
     age = max(0.0, now - tasks[t].started_at) if tasks[t].status == RUNNING else 0.0
-    longest = set_tails(v, j, tails)
-    lasts = max(age, min(v.jobs[j].time_limit, duration(tails, longest, age, part, INFINITY)))
+    longest = tails_of(v, j, tails)
+    lasts = max(age, min(v.jobs[j].time_limit, duration(tails.of, longest, age, part, INFINITY)))
     return now + max(MIN_FORECAST_SECONDS, lasts - age)
 
 

@@ -207,6 +207,13 @@ cdef double set_tails(View v, i64 j, double *tails) noexcept nogil:
     return <double>EDGES[longest]
 
 
+cdef double tails_of(View v, i64 j, Tails *tails) noexcept nogil:
+    """Call :func:`set_tails`, unless it was for the same job row last."""
+    if tails.job != j:
+        tails.job, tails.longest = j, set_tails(v, j, tails.of)
+    return tails.longest
+
+
 cdef double censor_tails(View v, i64 j, double *tails, const int *running, double longest) noexcept nogil:
     """Add running tasks, as durations of which only a lower bound is known, to the tails of job row j.
 
