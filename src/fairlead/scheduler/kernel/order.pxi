@@ -270,8 +270,8 @@ cdef bint _set_node(View v, i64 q, i64 base, i64 i, bint is_leaf) noexcept nogil
     node.best, node.may_fit, node.needs, node.cells = best, may_fit, needs, cells
     if a == NONE or b == NONE:  # the usual case at a low load
         one = one if b == NONE else other
-        if memcmp(both, one, columns * sizeof(i64)) == 0:
-            return changed
+        if not changed and memcmp(both, one, columns * sizeof(i64)) == 0:
+            return False
         memcpy(both, one, columns * sizeof(i64))
         return True
     for r in range(columns):

@@ -221,7 +221,7 @@ cdef bint _may_improve(View v, i64 depth, i64 i, i64 scope) noexcept nogil:
     if child == NONE or (v.frames[depth].only and not may_go_first(v, q, node)):
         return False
     parked = scope == SERVABLE and not v.trees[node].may_fit and not v.frames[depth].maybe_stale
-    if parked and not _any_fits(v, v.trees[node].cells, not _may_enter_held(v, node)):
+    if parked and not _any_fits(v, v.trees[node].cells, node):
         return False
     found = v.frames[depth].child
     if found != NONE:
@@ -257,22 +257,28 @@ cdef bint _may_enter_held(View v, i64 node) noexcept nogil:
     return shortest < 0 or v.times[NOW] + shortest / 1e6 <= v.times[LAST_HOLD_START]
 
 
-cdef bint _any_fits(View v, i64 cells, bint beside) noexcept nogil:
-    """Return True if the least that tasks of one of these cells need is free on a freed node, and not held if `beside`.
+cdef inline bint _any_fits(View v, i64 cells, i64 node) noexcept nogil:
+    """Return True if the least that tasks of one of these cells need is free on a freed node, and if held, some below `node` may use it.
 
-    Nodes are looked at as needed.
+    Freed nodes are looked at as needed.
     """
-    fitting = OPEN if beside else FITTING
-    while not cells & v.counts[fitting] and v.counts[SCANNED] < v.counts[FREED]:
-        if v.counts[FREED] > MAX_SCANNED_NODES:
-            v.counts[OPEN], v.counts[SCANNED] = cells_within(v, v.most, NULL), v.counts[FREED]
-            v.counts[FITTING] = v.counts[OPEN] | cells_within(v, v.most_kept, NULL)
-        else:
-            n = v.node_cache[v.counts[SCANNED]].freed
-            v.counts[OPEN] |= cells_within(v, &v.free[n * v.len_total], &v.held[n * v.len_total])
-            v.counts[FITTING] |= cells_within(v, &v.free[n * v.len_total], NULL)
-            v.counts[SCANNED] += 1
-    return cells & v.counts[fitting] != 0
+    while not cells & v.counts[OPEN] and not (cells & v.counts[FITTING] and (node == NONE or _may_enter_held(v, node))):
+        if v.counts[SCANNED] >= v.counts[FREED]:
+            return False
+        _scan_freed(v)
+    return True
+
+
+cdef void _scan_freed(View v) noexcept nogil:
+    """Note what fits on the next freed node, or on any if there are many."""
+    if v.counts[FREED] > MAX_SCANNED_NODES:
+        v.counts[OPEN], v.counts[SCANNED] = cells_within(v, v.most, NULL), v.counts[FREED]
+        v.counts[FITTING] = v.counts[OPEN] | cells_within(v, v.most_kept, NULL)
+    else:
+        n = v.node_cache[v.counts[SCANNED]].freed
+        v.counts[OPEN] |= cells_within(v, &v.free[n * v.len_total], &v.held[n * v.len_total])
+        v.counts[FITTING] |= cells_within(v, &v.free[n * v.len_total], NULL)
+        v.counts[SCANNED] += 1
 
 
 cdef bint _fits_freed(View v, i64 *demand) noexcept nogil:
@@ -453,7 +459,7 @@ cdef bint _may_have_room(View v, i64 b, bint maybe_stale) noexcept nogil:
             free &= v.demand[shape * m + r] <= v.most[r]
             kept &= v.demand[shape * m + r] <= v.most_kept[r]
         return free or kept
-    for k in range(v.counts[FREED] if _any_fits(v, <i64>1 << v.shape_cache[shape].cell, False) else 0):
+    for k in range(v.counts[FREED] if _any_fits(v, <i64>1 << v.shape_cache[shape].cell, NONE) else 0):
         n = v.node_cache[k].freed
         if holds_task(v, n, shape) or may_enter(v, b, n) or may_use_hold(v, b, n):
             return True
