@@ -82,13 +82,6 @@ cdef void note_passing(View v, i64 leaf) noexcept nogil:
         enlist(v, x)
 
 
-cdef void note_end(View v, i64 leaf) noexcept nogil:
-    """Note that a task has ended: if its line is owed anything, it may be owed room now."""
-    x = line_of(v, leaf)
-    if v.queues[x].debt > 0.0:
-        enlist(v, x)
-
-
 cpdef void begin_moment(View v, double at) noexcept nogil:
     """Count debts, if it is time for that, before the first task of a moment starts, ends or comes, or queues change."""
     if at > v.times[MOMENT]:
@@ -134,10 +127,7 @@ cdef void _count_debts(View v, double at) noexcept nogil:
 
 
 cdef double _count_debt(View v, i64 x, bint hungry, bint moved, double passed, double at) noexcept nogil:
-    """Add up what an active line has lacked; return its debt times its part if that is a part of its work, and it waits; else 0.
-
-    List it if it is to be asked; `moved` if a task of it has started or ended.
-    """
+    """Add up what an active line has lacked; return its debt times its part if that is a part of its work, and it waits; else 0."""
     owed, before = 0.0, v.queues[x].debt
     if hungry or v.queues[x].debt > 0.0:
         part, lack = _part_and_lack(v, x)

@@ -64,10 +64,7 @@ cdef void _keep(View v, i64 h, i64 tasks) noexcept nogil:
 
 
 cdef i64 hold_to_enter(View v, i64 b, i64 h) noexcept nogil:
-    """Return the first hold from h on whose node a task of a group may enter; the number of holds if none.
-
-    It is called where no node has open room. A task that ends after all of them start finds no more.
-    """
+    """Return the first hold from h on whose node a task of a group may enter, where no room is open; the number of holds if none."""
     cdef double last = -INFINITY
     for k in range(v.counts[HOLDS]):
         last = max(last, v.holds[k].start)
