@@ -24,6 +24,8 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksStarted,
 )
+from fairlead.scheduler.kernel.constants import EDGES, PATIENCE
+from fairlead.scheduler.kernel.view import DEBTS_AT
 from fairlead.scheduler.reports.audits import audit_history, audit_state
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.reports.reservations import describe_holds, idled_queues
@@ -603,3 +605,28 @@ def test_who_waits_beside_quota_that_is_not_lent_hears_what_is_kept_for_reservat
     assert "1 is quota that other queues do not lend, and " in texts[1]
     assert "is kept for reservations; the job needs 1" in texts[1]
     assert texts[2].endswith("the job needs 8; room on n0 is reserved for it")
+
+
+def test_a_queue_is_asked_as_its_debt_passes_another_quarter_of_its_tasks_time_or_its_own_tasks_start_or_end():
+    """At a high load each queue waits, and its answer is mostly the one before."""
+    rng, jobs, each = random.Random(1), Jobs(), PATIENCE * min(edge for edge in EDGES if edge > 100.0)
+    for k in range(300):
+        jobs.add(5.0 * k, f"q{k % 4}", {"cpu": 1000 * rng.randint(1, 6)}, rng.uniform(106.0, 111.0))
+    before, moved, found = (-np.inf, [0.0] * 5, [0.0] * 5), set(), []
+
+    def watch(state, facts):
+        nonlocal before
+        for fact in facts:
+            if isinstance(fact, TasksPlaced | TasksFinished):
+                moved.update(f"q{(job - 1) % 4}" for job in fact.job.tolist())
+        queues, counted = state.queues, float(state.times[DEBTS_AT])
+        if counted > before[0]:
+            for q in range(1, queues.n):
+                quiet = state.tree.names[q] not in moved and before[2][q] == queues.put_off[q] == 0.0
+                if counted > 3000.0 and quiet and queues.pending[q] > 0:
+                    found.append((bool(before[1][q] // each < queues.debt[q] // each), bool(queues.in_list[q])))
+            before = counted, queues.debt[:5].tolist(), queues.put_off[:5].tolist()
+            moved.clear()
+
+    simulate(jobs.workload("w", [Node("n0", {"cpu": 16_000})], []), samples=20, watch=watch)
+    assert set(found) == {(False, False), (True, True)}

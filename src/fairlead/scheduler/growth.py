@@ -227,7 +227,10 @@ def group_of(state: State, row: int) -> int:
 
 
 def compact(state: State) -> None:
-    """Remove the rows of forgotten jobs, and of the groups and shapes that only they used."""
+    """Remove the rows of forgotten jobs; and of the groups and shapes that only they used, if groups outnumber the jobs left.
+
+    Else their rows stay as they are: new jobs are often like those before.
+    """
     jobs, tasks, groups, shapes = state.jobs, state.tasks, state.groups, state.shapes
     live = np.flatnonzero(jobs.id[: jobs.n] != NONE)
     counts = jobs.tasks[live]
@@ -239,7 +242,7 @@ def compact(state: State) -> None:
     for links in (jobs.after, jobs.before, groups.head, groups.tail):
         links[:] = new_job[links]
 
-    used = np.zeros(groups.n, np.bool_)
+    used = np.full(groups.n, groups.n <= jobs.n)
     used[(groups.head[: groups.n] != NONE) | groups.is_framework[: groups.n]] = True
     used[jobs.home[: jobs.n][jobs.home[: jobs.n] != NONE]] = True
     live = np.flatnonzero(used)

@@ -312,6 +312,7 @@ def _check_promises(state: State) -> None:
     b = state.groups
     pending = np.bincount(b.leaf[: b.n][(b.head[: b.n] != NONE) | b.is_framework[: b.n]], minlength=state.queues.n)
     assert (pending == state.queues.pending[: state.queues.n]).all(), f"{pending} groups wait, by leaf"
+    assert pending.sum() == state.queues.waits[0], f"{pending.sum()} groups wait, not {state.queues.waits[0]}"
 
 
 def _check_offers(state: State) -> None:
@@ -407,8 +408,8 @@ def _order_contents(state: State) -> dict[tuple[str, str], Any]:
     for q, name in enumerate(state.tree.names):
         tree = slice(cache.base[q] + 1, cache.base[q] + 2 * cache.slots[q])
         for part in ("best", "may_fit", "least", "needs", "cells"):
-            found[name, part] = getattr(order, part)[tree].tolist()
-        if q and order.best[tree.start] != NONE:
+            found[name, part] = (order.least if part == "least" else order.trees[part])[tree].tolist()
+        if q and order.trees["best"][tree.start] != NONE:
             for part in ("below", "first", "level", "column", "last_served"):
                 found[name, part] = getattr(cache, part)[q].item()
             found[name, "charged"] = cache.charged[q].tolist()

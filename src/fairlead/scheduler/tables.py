@@ -290,6 +290,7 @@ class Queues(Table):
     wants: I64  # bits of the resources that its jobs needed so far
     events: I64  # the root's: tasks that started, ended or came since debts were counted
     pending: Annotated[I64, DERIVED]  # of a leaf: groups with jobs
+    waits: Annotated[I64, DERIVED]  # the root's: groups with jobs, or that want offers, of all leaves
     exact: Bools  # the weights among its siblings are exact as part / whole
     weightless: Bools  # weight 0: under YARN's policies it goes after all others
     in_list: Bools  # a line on the list

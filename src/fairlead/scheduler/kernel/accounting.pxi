@@ -151,6 +151,8 @@ cdef void _take_of_node(View v, i64 n, i64 j, i64 t, i64 sign, double at) noexce
     q = v.jobs[j].queue
     v.queues[0].events += 1
     v.counts[NEWS] += 1
+    if sign < 0 and v.queues[line_of(v, q)].debt > 0.0:
+        enlist(v, line_of(v, q))
     if v.counts[IN_ORDER]:
         touch_queue(v, q)
         if sign < 0:
