@@ -603,3 +603,27 @@ def test_who_waits_beside_quota_that_is_not_lent_hears_what_is_kept_for_reservat
     assert "1 is quota that other queues do not lend, and " in texts[1]
     assert "is kept for reservations; the job needs 1" in texts[1]
     assert texts[2].endswith("the job needs 8; room on n0 is reserved for it")
+
+
+def test_who_ran_between_two_counts_of_debts_is_not_owed_as_if_they_had_run_nothing():
+    """Of 41 queues that want a node, one has it for 100 s, more than its part; debts are counted before and after that."""
+    state = new_state()
+    apply(state, Configured(at=0.0, queues=[Queue("*")], settings=Settings()))
+    apply(state, NodeJoined(at=0.0, node=Node("n", {"cpu": 4000})))
+    comes = [(0.0, f"q{k}", 2) for k in range(41)] + [(1.0, "q1", 2)]
+    for number, (at, queue, tasks) in enumerate(comes, 1):
+        apply(state, JobSubmitted(at=at, id=number, job=Job(queue, {"cpu": 4000}, tasks)))
+    about = {name: np.zeros(1, np.int64) for name in ("index", "node")} | {
+        "job": np.ones(1, np.int64),
+        "attempt": np.ones(1, np.int64),
+    }
+    apply(state, TasksPlaced(at=10.0, **about))
+    ended = {name: about[name] for name in ("job", "index", "attempt")} | {
+        "outcome": np.zeros(1, np.int64),
+        "code": np.zeros(1, np.int64),
+    }
+    apply(state, TasksFinished(at=110.0, **ended))
+    for number in range(43, 60):
+        apply(state, JobSubmitted(at=200.0 + number // 59, id=number, job=Job("q1", {"cpu": 4000})))
+    assert state.queues.debt[state.tree.rows["q1"]] == pytest.approx(201.0)
+    assert state.queues.debt[state.tree.rows["q0"]] == pytest.approx(91.0)

@@ -194,9 +194,9 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         """Scale the guarantees to what there is, and recompute what others may not use because of them.
 
         At each level, for each resource: if the guarantees of the children exceed what their parent is granted (the root: the
-        capacity of the nodes that take tasks), all are scaled by the same factor. Under YARN's policies they are minimums to
-        compare by, and stay. A queue that is guaranteed nothing of a resource passes on what those below it are. What a queue does not lend is scaled
-        alike. Returns the rows whose guarantee changed.
+        capacity of the nodes that take tasks), all are scaled by the same factor. What a queue does not lend is scaled alike. Under
+        YARN's policies guarantees are minimums to compare by, and stay. A queue that is guaranteed nothing of a resource passes on
+        what those below it are. Returns the rows whose guarantee changed.
         """
         n, before = table.n, table.guarantee[: table.n].copy()
         if not table.declared[:n].any() and not table.guarded[:n].any():
@@ -240,7 +240,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
                 table.has_nonlendable[up] |= table.has_nonlendable[row]
 
     def follow_total(self, table: Queues, resources: list[str], total: I64, there: I64) -> None:
-        """Rewrite what follows from the declarations and the cluster: percentages of its total, and guarantees of what is `there`."""
+        """Rewrite what follows from declarations and cluster: percentages of its `total`, and guarantees by what is `there`."""
         for row, name in enumerate(self.names):
             spec = self.spec_of(name)
             if spec.guarantee or spec.guarantee_percent or spec.limit_percent:
