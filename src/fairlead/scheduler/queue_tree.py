@@ -193,10 +193,10 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
     def write_guarantees(self, table: Queues, there: I64) -> I64:
         """Scale the guarantees to what there is, and recompute what others may not use because of them.
 
-        At each level, for each resource: if the guarantees of the children exceed what their parent is granted (the root: the
-        capacity of the nodes that take tasks), all are scaled by the same factor. What a queue does not lend is scaled alike. Under
-        YARN's policies guarantees are minimums to compare by, and stay. A queue that is guaranteed nothing of a resource passes on
-        what those below it are. Returns the rows whose guarantee changed.
+        At each level, for each resource: if the guarantees of the children exceed what their parent is granted (the root:
+        capacity of the nodes that take tasks), all are scaled by the same factor. What a queue does not lend is scaled alike.
+        Under YARN's policies guarantees are minimums to compare by, and stay. A queue that is guaranteed nothing of a resource
+        passes on what those below it are. Returns the rows whose guarantee changed.
         """
         n, before = table.n, table.guarantee[: table.n].copy()
         if not table.declared[:n].any() and not table.guarded[:n].any():
