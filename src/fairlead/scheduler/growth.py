@@ -51,7 +51,7 @@ def ensure_resources(state: State, names: Iterable[str]) -> None:
         for row in range(state.queues.n):
             write_queue(state, row)
         mark_exact(state.queues)
-        state.tree.write_guarantees(state.queues, state.cluster.total)
+        state.tree.write_guarantees(state.queues, state.cluster.open)
 
 
 def ensure_queue(state: State, name: str) -> int:
@@ -84,7 +84,7 @@ def _create(state: State, names: list[str]) -> None:
             queues.exact[up] = stays = False
     share_evenly(queues, state.cluster.total, more)
     if queues.declared[before : queues.n].any():
-        stays &= not (tree.write_guarantees(queues, state.cluster.total) < before).any()
+        stays &= not (tree.write_guarantees(queues, state.cluster.open) < before).any()
     if not stays:
         state.order.invalidate()
     elif before:

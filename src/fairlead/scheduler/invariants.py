@@ -142,7 +142,8 @@ def _check_sums(state: State) -> None:
         listed, there = sorted(linked(nodes.task[n], state.tasks.after)), tasks[state.tasks.node[tasks] == n].tolist()
         assert listed == there, f"node {spec.name} has tasks {there}, not {listed}"
     assert (state.tasks.job[tasks] == rows).all(), "a task that holds resources is another job's"
-    total = nodes.capacity[: nodes.n][nodes.up[: nodes.n]].sum(axis=0).tolist()
+    closed, there = nodes.draining[: nodes.n, None], nodes.capacity[: nodes.n] - nodes.free[: nodes.n]
+    total = np.where(closed, there, nodes.capacity[: nodes.n])[nodes.up[: nodes.n]].sum(axis=0).tolist()
     assert state.cluster.total.tolist() == total, f"the cluster has {total}, not {state.cluster.total.tolist()}"
 
     queue_used, queue_tasks, queue_jobs = (np.zeros_like(kept) for kept in (queues.used, queues.tasks, queues.jobs))

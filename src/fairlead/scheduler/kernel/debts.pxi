@@ -12,6 +12,8 @@
   are of lines; such a queue's children have what it lacks in common.
 - **Counting**: debts are counted at the first event of a moment, once as many tasks have started or ended, or jobs
   come, as there were active queues, divided by VISITS_PER_EVENT. So it costs each event a few queues. All of it follows from the facts.
+  Between two counts parts are as at the last, and what a leaf lacked is added up before a task of it starts or ends: else who ran
+  and ended a task between two counts would be owed as if it had run nothing.
   Only in moments in which they were counted is anybody given a reservation.
 - **Ties**: where siblings' shares tie, who is owed more goes first, once after each count: debt times part, of all lines below, if a
   debt is a part of its work. So heavy queues with large tasks keep a node that was drained for them. Under other policies, such as
@@ -100,13 +102,11 @@ cdef void _clear_list(View v) noexcept nogil:
 
 cdef void _count_debts(View v, double at) noexcept nogil:
     """Compute all parts, and add up what each line has lacked since the last count."""
-    n, mark, passed = v.counts[QUEUES], v.scratches, at - v.times[DEBTS_AT]
-    if passed == INFINITY:
-        passed = 0.0
+    n, mark = v.counts[QUEUES], v.scratches
     owed, hungry = floats(v, n), flags(v, 4 * n)
     active, lines, moved = hungry + n, hungry + 2 * n, hungry + 3 * n
     v.counts[NEWS] += 1
-    v.times[DEBTS_AT], v.queues[0].events, v.queues[0].line = at, 0, 0
+    v.queues[0].events = v.queues[0].line = 0
     for k in range(v.queues[0].listed):
         moved[v.queues[k + 1].line] = True
     _clear_list(v)
@@ -116,9 +116,10 @@ cdef void _count_debts(View v, double at) noexcept nogil:
         if active[x]:
             v.queues[0].line += 1
         if lines[x] and active[x]:
-            owed[x] = _count_debt(v, x, hungry[x], moved[x], passed, at)
+            owed[x] = _count_debt(v, x, hungry[x], moved[x], at)
         elif lines[x]:
             v.queues[x].debt = v.queues[x].put_off = v.queues[x].wasted = 0.0
+    v.times[DEBTS_AT] = at
     for q in range(n - 1, 0, -1):
         p = v.queues[q].parent
         owed[p] += owed[q]
@@ -126,26 +127,44 @@ cdef void _count_debts(View v, double at) noexcept nogil:
     release(v, mark)
 
 
-cdef double _count_debt(View v, i64 x, bint hungry, bint moved, double passed, double at) noexcept nogil:
-    """Add up what an active line has lacked; return its debt times its part if that is a part of its work, and it waits; else 0."""
-    owed, before = 0.0, v.queues[x].debt
-    if hungry or v.queues[x].debt > 0.0:
-        part, lack = _part_and_lack(v, x)
-        lack /= part
-        if lack < 0 or hungry:
-            v.queues[x].debt = max(0.0, v.queues[x].debt + lack * passed)
-        least = patience(v, x) if hungry and v.queues[x].debt > 0.0 else INFINITY
-        if v.queues[x].debt >= least:
-            owed = v.queues[x].debt * part
-            if moved or least == 0.0 or floor(before / least) < floor(v.queues[x].debt / least):
-                enlist(v, x)
-    if v.queues[x].debt == 0.0:
-        v.queues[x].owed_since, v.queues[x].wasted = at, 0.0
+cdef double _count_debt(View v, i64 x, bint hungry, bint moved, double at) noexcept nogil:
+    """Add up what an active line lacked; return its debt times its part if that is a part of its work, and it waits; else 0.
+
+    List it if it is to be asked; `moved` if a task of it has started or ended.
+    """
+    owed, before, part = 0.0, v.queues[x].debt, _add_lack(v, x, hungry, at)
+    least = patience(v, x) if hungry and v.queues[x].debt > 0.0 else INFINITY
+    if v.queues[x].debt >= least:
+        owed = v.queues[x].debt * part
+        if moved or least == 0.0 or floor(before / least) < floor(v.queues[x].debt / least):
+            enlist(v, x)
     if hungry and v.queues[x].put_off > 0.0:
         enlist(v, x)
     if v.queues[x].put_off <= at:
         v.queues[x].put_off = 0.0
     return owed
+
+
+cdef double _add_lack(View v, i64 x, bint hungry, double at) noexcept nogil:
+    """Add up what a line has lacked, or had more, since that was added up; return its part if it waits."""
+    passed, part = at - max(v.queues[x].debt_at, v.times[DEBTS_AT]), 0.0
+    v.queues[x].debt_at = at
+    if hungry or v.queues[x].debt > 0.0:
+        part, lack = _part_and_lack(v, x)
+        if passed < INFINITY and (hungry or lack < 0):
+            v.queues[x].debt = max(0.0, v.queues[x].debt + lack / part * passed)
+    if v.queues[x].debt == 0.0:
+        v.queues[x].owed_since, v.queues[x].wasted = at, 0.0
+    return part
+
+
+cdef void note_lack(View v, i64 leaf, double at) noexcept nogil:
+    """Add up what a line that is a leaf lacked before it uses more or less, if its part is known."""
+    if at > v.queues[leaf].debt_at and at > v.times[DEBTS_AT] and leaf > 0 and not is_by_jobs(v, v.queues[leaf].parent):
+        for r in range(v.len_total):
+            if v.due[leaf * v.len_total + r] > 0.0:
+                _add_lack(v, leaf, v.queues[leaf].pending > 0 and _may_run_more(v, leaf), at)
+                return
 
 
 cdef void _set_owed(View v, i64 q, i64 owed) noexcept nogil:
@@ -173,12 +192,16 @@ cdef void _note_hungry(View v, flag *hungry, flag *active, flag *lines) noexcept
             x = line_of(v, q)
             lines[x] = True
             v.queues[x].wants |= v.queues[q].wants
-        hungry[q] = hungry[q] and v.queues[q].tasks < v.queues[q].max_tasks and v.queues[q].jobs < v.queues[q].max_jobs
+        hungry[q] = hungry[q] and _may_run_more(v, q)
         active[q] = active[q] or hungry[q] or v.queues[q].tasks > 0
         if p != NONE:
             inner[p] = True
             hungry[p] |= hungry[q]
             active[p] |= active[q]
+
+
+cdef bint _may_run_more(View v, i64 q) noexcept nogil:
+    return v.queues[q].tasks < v.queues[q].max_tasks and v.queues[q].jobs < v.queues[q].max_jobs
 
 
 cdef void _set_parts(View v, flag *hungry, flag *active) noexcept nogil:
