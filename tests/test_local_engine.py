@@ -747,8 +747,13 @@ def test_a_group_that_had_another_task_counts_and_limits_anew(tmp_path):
         group.limit(100 << 20, 500)
         places = group.ways_in()
     run(f"head -c 3000000 /dev/zero > {tmp_path}/file")
-    group = groups.create("5.0.1", 7, 100 << 20, 500)
+    group = groups.create("5.0.1", 7, 4 << 20, 500)
     assert not set(group.ways_in()) & set(places)
+    group.limit(4 << 20, 500)
+    places = group.ways_in()
+    run(f"head -c 600000 /dev/zero > {tmp_path}/more")
+    group = groups.create("6.0.1", 7, 4 << 20, 500)
+    assert not set(group.ways_in()) & set(places), "too much for so low a limit"
     group.remove()
     groups.close()
 

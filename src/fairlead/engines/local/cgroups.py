@@ -27,7 +27,7 @@ LEAST_CPU = 100
 TASKS, OOM, PEAK, SWAP_PEAK = "tasks", "memory.oom_control", "memory.max_usage_in_bytes", "memory.memsw.max_usage_in_bytes"
 LIMITS = ("cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
 MOST_CHARGED = 2**20
-"""Bytes that may still be charged to an empty group that is used again.
+"""Bytes that may still be charged to an empty group that is used again; at most 1/16 of its limit, which they count to.
 
 The kernel charges ahead for each CPU, so the figures of a new group are as coarse. More is what the files of a task have in the
 page cache.
@@ -234,6 +234,7 @@ class Group:
 
         A quota that is written is whole again: what starts next does not wait for what was used of it.
         """
+        most = min(MOST_CHARGED, self._made.memory // 16 or MOST_CHARGED)
         with unless_missing():
             for h, folder in self._folders:
                 if h.counts:
@@ -243,7 +244,7 @@ class Group:
                     os.write(fd, os.pread(fd, WHOLE, 0))
                 elif path.endswith((PEAK, SWAP_PEAK)):
                     os.write(fd, b"0")
-                    if int(os.pread(fd, WHOLE, 0)) > MOST_CHARGED:
+                    if int(os.pread(fd, WHOLE, 0)) > most:
                         return False
             return True
         return False
