@@ -32,12 +32,14 @@ from fairlead.calls import worker
 from fairlead.engines.contract import Launches, NodeUp, Superseded, Where
 from fairlead.engines.local import cgroups, proc, reports
 from fairlead.engines.local.checkpoints import Checkpoints
-from fairlead.engines.local.child import Ends
+from fairlead.engines.local.child import ChildSetup, Ends
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import kept, this_machine
 from fairlead.engines.local.member import Membership, start_member, supervisor_in
 from fairlead.engines.local.messages import Limits, Person, Program
 from fairlead.engines.local.process_groups import ProcessGroup, ProcessGroups, ProcessSpec
+from fairlead.engines.local.spawn import prepared
+from fairlead.engines.local.spool import StartRecord
 from fairlead.engines.remote.engine import Serving
 from fairlead.engines.remote.joined import JoinedEngine
 from fairlead.model.cards import cards_of
@@ -737,14 +739,21 @@ def test_a_group_that_had_another_task_counts_and_limits_anew(tmp_path):
     limits = {"memory.limit_in_bytes": f"{100 << 20}\n", "cpu.cfs_quota_us": "50000\n"}
     found = [(path.with_name(name), limit) for path in map(Path, places) for name, limit in limits.items()]
     assert [path.read_text() for path, _ in found if path.exists()] == [limit for path, limit in found if path.exists()]
-    (place,) = (path for path, _ in found if path.name == "memory.limit_in_bytes" and path.exists())
-    run(f"echo {90 << 20} > {place}")
-    group = groups.create("4.0.1", 7, 100 << 20, 500)
-    assert not set(group.ways_in()) & set(places), "its task changed its limit"
-    places = group.ways_in()
+    for value, name in ((90 << 20, "memory.limit_in_bytes"), (1, "memory.oom_control")):
+        (place,) = (path for path in (Path(way).with_name(name) for way in places) if path.exists())
+        run(f"echo {value} > {place}")
+        group = groups.create("4.0.1", 7, 100 << 20, 500)
+        assert not set(group.ways_in()) & set(places), "its task changed its limit, or what happens at it"
+        group.limit(100 << 20, 500)
+        places = group.ways_in()
     run(f"head -c 3000000 /dev/zero > {tmp_path}/file")
-    group = groups.create("5.0.1", 7, 100 << 20, 500)
+    group = groups.create("5.0.1", 7, 4 << 20, 500)
     assert not set(group.ways_in()) & set(places)
+    group.limit(4 << 20, 500)
+    places = group.ways_in()
+    run(f"head -c 600000 /dev/zero > {tmp_path}/more")
+    group = groups.create("6.0.1", 7, 4 << 20, 500)
+    assert not set(group.ways_in()) & set(places), "too much for so low a limit"
     group.remove()
     groups.close()
 
@@ -1629,6 +1638,46 @@ def test_a_group_is_kept_for_other_tasks_only_once_nobody_may_join_it(tmp_path):
     (tmp_path / "group").rename(tmp_path / "gone")
     (tmp_path / "group").mkdir()
     assert idle.take(7) is None, "another has its name"
+
+
+def test_a_group_serves_its_next_task_with_its_whole_quota(tmp_path):
+    """Else a start waits for what the last task used of it. The kernel fills a quota again when it is written."""
+    (folder := tmp_path / "group").mkdir()
+    for name in ("tasks", *cgroups.LIMITS[:2]):
+        (folder / name).touch()
+    mine = cgroups.Hierarchy(tmp_path, 1, memory=False, cpu=True)
+    group = cgroups.Group(cgroups.Made([(mine, str(folder))], 7), idle := cgroups.Idle())
+    group.keep_open()
+    group.limit(0, 500)
+    os.utime(quota := folder / "cpu.cfs_quota_us", (0, 0))
+    assert group.remove()
+    assert quota.stat().st_mtime > 0
+    cgroups.Group(idle.take(7, 0, 500), None).remove()
+
+
+def test_a_program_with_little_cpu_is_forked(tmp_path):
+    """In a spawn it would keep a thread of the supervisor waiting for the next period, and all starts after it."""
+    null, setups = os.open(os.devnull, os.O_RDWR), {}
+    mine, tasks = cgroups.Hierarchy(tmp_path, 1, memory=False, cpu=True), f"{tmp_path}/tasks"
+    for cpu in (0, 99, 100):
+        group = cgroups.Group(cgroups.Made([(mine, str(tmp_path))], 7, 0, cpu, {tasks: null}))
+        setups[cpu] = ChildSetup(None, "", {}, [], None, group, StartRecord(null, b"["))
+    program = Program(["true"], "/", {}, "utf-8")
+    assert [prepared(program, [null, null], setup) is None for setup in setups.values()] == [False, True, False]
+    os.close(null)
+
+
+def test_a_controller_that_is_mounted_in_several_places_is_used_once(monkeypatch):
+    """As on a machine with a chroot that has /sys: a program has room for one way into each."""
+    read, name = Path.read_text, f"fairlead-test-mounts-{os.getpid()}"
+    monkeypatch.setattr(Path, "read_text", lambda path: read(path) * (5 if path.name == "mountinfo" else 1))
+    if (groups := cgroups.find(name)) is None:
+        pytest.skip("no cgroup may be made here")
+    group = groups.create("1.0.1")
+    ways = group.ways_in()
+    assert group.remove()
+    groups.close()
+    assert sorted(ways) == sorted(set(ways))
 
 
 def test_a_group_of_which_a_part_is_gone_is_not_kept_for_other_tasks(tmp_path):

@@ -22,10 +22,12 @@ from fairlead.engines.local.proc import unless_missing, with_spare
 PERIOD = 100_000  # microseconds
 ROUNDS = 100
 MOST_IDLE = 64
+LEAST_CPU = 100
+"""Millicores: with less, the thread that starts a program could wait for its next period. The kernel gives 5 ms at a time."""
 TASKS, OOM, PEAK, SWAP_PEAK = "tasks", "memory.oom_control", "memory.max_usage_in_bytes", "memory.memsw.max_usage_in_bytes"
 LIMITS = ("cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
 MOST_CHARGED = 2**20
-"""Bytes that may still be charged to an empty group that is used again.
+"""Bytes that may still be charged to an empty group that is used again; at most 1/16 of its limit, which they count to.
 
 The kernel charges ahead for each CPU, so the figures of a new group are as coarse. More is what the files of a task have in the
 page cache.
@@ -116,6 +118,10 @@ class Group:
             _close(files)
         else:
             self._made = self._made._replace(files=files)
+
+    def is_slow(self) -> bool:
+        """Return whether a process in it may be kept from running for a period or more before its program is executed."""
+        return 0 < self._made.milli_cpu < LEAST_CPU
 
     def kept_ways_in(self) -> tuple[list[int], list[int]]:
         """Return the open `ways_in` of two kinds: those by which a process joins, and those by which its parent's thread does.
@@ -224,15 +230,21 @@ class Group:
         return not self._folders
 
     def _begin_again(self) -> bool:
-        """Reset what it counts. Return False if it serves no other: memory is still charged to it, or somebody removed it."""
+        """Reset what it counts. Return False if it serves no other: memory is still charged to it, or somebody removed it.
+
+        A quota that is written is whole again: what starts next does not wait for what was used of it.
+        """
+        most = min(MOST_CHARGED, self._made.memory // 16 or MOST_CHARGED)
         with unless_missing():
             for h, folder in self._folders:
                 if h.counts:
                     _write(f"{folder}/cpuacct.usage", "0")
             for path, fd in self._made.files.items():
-                if path.endswith((PEAK, SWAP_PEAK)):
+                if path.endswith(LIMITS[0]) and self._made.milli_cpu:
+                    os.write(fd, os.pread(fd, WHOLE, 0))
+                elif path.endswith((PEAK, SWAP_PEAK)):
                     os.write(fd, b"0")
-                    if int(os.pread(fd, WHOLE, 0)) > MOST_CHARGED:
+                    if int(os.pread(fd, WHOLE, 0)) > most:
                         return False
             return True
         return False
@@ -336,16 +348,17 @@ def find(name: str) -> Cgroups | None:
         for each in controllers.split(","):
             own[each] = path.lstrip("/")
 
-    hierarchies = []
+    by_controller = dict[str, Hierarchy]()  # one may be mounted in several places
     for mount, kind, options in mounts:
         controller: str | None = "" if kind == "cgroup2" else next((c for c in ("memory", "cpu") if c in options), None)
-        if controller is None or controller not in own:
+        if controller is None or controller not in own or controller in by_controller:
             continue
         for parent in dict.fromkeys([mount / own[controller], mount]):
             found = _try(parent / name, kind, options, mount / own[controller])
             if found is not None:
-                hierarchies.append(found)
+                by_controller[controller] = found
                 break
+    hierarchies = list(by_controller.values())
     if any(h.version == 1 for h in hierarchies):
         # Each hierarchy costs a task a millisecond to join; on a hybrid system v2 limits nothing.
         for spare in [h for h in hierarchies if h.version == 2]:
@@ -421,7 +434,7 @@ def _is_there(made: Made) -> bool:
 
 def _limits(made: Made) -> tuple[bytes, ...]:
     """Return the open limits of a group as they are; after them, something even if there are none."""
-    return (*(os.pread(fd, WHOLE, 0) for path, fd in made.files.items() if path.endswith(LIMITS)), b"")
+    return (*(os.pread(fd, WHOLE, 0) for path, fd in made.files.items() if path.endswith((*LIMITS, OOM))), b"")
 
 
 def _with_inner(folder: str) -> list[str]:

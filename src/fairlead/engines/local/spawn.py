@@ -18,7 +18,7 @@ def prepared(program: Program, files: list[int], setup: ChildSetup) -> Callable[
     """Return what starts a program, in any thread; `files` become its descriptors from 1 on.
 
     It returns the pid once the program is executed; 0 if that failed, which a fork then meets again and reports. None if a fork
-    must do it: another user, a terminal, a stored environment, a worker, a cgroup of version 1 that is not kept open.
+    must do it: another user, a terminal, a stored environment, a worker, a slow cgroup, or one of version 1 that is not open.
     """
     if setup.person is not None or setup.record is None or setup.export or (setup.input is not None and setup.input.terminal):
         return None
@@ -33,7 +33,7 @@ def prepared(program: Program, files: list[int], setup: ChildSetup) -> Callable[
         cores = sum(1 << core for core in setup.cores).to_bytes(128, "little") if setup.cores else b""
         born_in = setup.cgroup.born_in.encode() if setup.cgroup else b""
         groups, ours = setup.cgroup.kept_ways_in() if setup.cgroup else ([], [])
-        if setup.cgroup and not born_in and not groups and not ours:
+        if setup.cgroup and (setup.cgroup.is_slow() or not (born_in or groups or ours)):
             return None
         folders = asked["PATH"].encode(program.encoding) if "PATH" in asked else os.fsencode(os.defpath)
     except (OSError, ValueError, LookupError):
