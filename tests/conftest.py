@@ -108,8 +108,8 @@ def pytest_collection(session: pytest.Session):
         gc.enable()
 
 
-LONGEST = ("types", "ray", "schema", "machine_faults", "torture", "ray_authentication", "checked_kernels", "machines")
-"""Files whose tests take longest, dealt out to four workers in turn: those of Ray's nodes run one after another."""
+LONGEST = ("types", "ray", "schema", "machine_faults", "torture", "checked_kernels", "machines", "upgrades")
+"""Files whose tests take longest, dealt out to four workers in turn."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
