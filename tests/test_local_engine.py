@@ -707,7 +707,7 @@ def test_a_group_that_had_another_task_limits_cpu_as_the_next_one_asks(bench):
 
 
 def test_a_group_that_had_another_task_counts_and_limits_anew(tmp_path):
-    """It serves only its owner, and not if files of its task are still charged to it."""
+    """It serves only its owner's tasks with the same limits, and not if files of its task are still charged to it."""
     groups = cgroups.find(f"fairlead-test-memory-{os.getpid()}")
     if groups is None or not groups.limits_memory or not Path("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists():
         pytest.skip("no cgroups of version 1 limit memory here")
@@ -725,20 +725,25 @@ def test_a_group_that_had_another_task_counts_and_limits_anew(tmp_path):
         places = group.ways_in()
         run("""python3 -c 'x = b"x" * (8 << 20)'""")
         assert group.used()[1] > 8 << 20
-        other, group = groups.create("2.0.1", 8), groups.create("3.0.1", 7)
-        assert not set(other.ways_in()) & {*places, *group.ways_in()}
-        other.remove()
+        others = [groups.create("2.0.1", *of) for of in ((8, 100 << 20, 500), (7, 50 << 20, 500), (7, 100 << 20, 400), (7,))]
+        group = groups.create("3.0.1", 7, 100 << 20, 500)
+        for other in others:
+            assert not set(other.ways_in()) & {*places, *group.ways_in()}
+            other.remove()
         if group.ways_in() == places:
             break
     assert group.ways_in() == places
     assert group.used()[1] <= cgroups.MOST_CHARGED
-    (place,) = (path for path in map(Path, places) if path.with_name("memory.limit_in_bytes").exists())
-    assert int(place.with_name("memory.limit_in_bytes").read_text()) > 2**60
-    group.limit(0, 0)
-    quotas = [path for path in map(Path, places) if path.with_name("cpu.cfs_quota_us").exists()]
-    assert [path.with_name("cpu.cfs_quota_us").read_text() for path in quotas] == ["-1\n"] * len(quotas)
+    limits = {"memory.limit_in_bytes": f"{100 << 20}\n", "cpu.cfs_quota_us": "50000\n"}
+    found = [(path.with_name(name), limit) for path in map(Path, places) for name, limit in limits.items()]
+    assert [path.read_text() for path, _ in found if path.exists()] == [limit for path, limit in found if path.exists()]
+    (place,) = (path for path, _ in found if path.name == "memory.limit_in_bytes" and path.exists())
+    run(f"echo {90 << 20} > {place}")
+    group = groups.create("4.0.1", 7, 100 << 20, 500)
+    assert not set(group.ways_in()) & set(places), "its task changed its limit"
+    places = group.ways_in()
     run(f"head -c 3000000 /dev/zero > {tmp_path}/file")
-    group = groups.create("4.0.1", 7)
+    group = groups.create("5.0.1", 7, 100 << 20, 500)
     assert not set(group.ways_in()) & set(places)
     group.remove()
     groups.close()
@@ -1597,12 +1602,14 @@ def test_on_cgroups_of_version_2_a_task_is_born_and_ends_alike():
 
 def test_a_group_is_kept_for_other_tasks_only_once_nobody_may_join_it(tmp_path):
     """Also one that was forked into it and has not come there yet, as by `exec` into a task that ends just then."""
-    mine = cgroups.Hierarchy(tmp_path, 1, memory=False, cpu=True)
+    mine = cgroups.Hierarchy(tmp_path, 1, memory=False, cpu=False)
     groups, left = ProcessGroups(tmp_path, None, selector := selectors.DefaultSelector()), []
     idle = cgroups.Idle()
-    group = ProcessGroup(0, cgroups.Group(made := cgroups.Made([(mine, str(tmp_path / "group"))], 7), idle), "mark")
     (tmp_path / "group").mkdir()
     (tmp_path / "group" / "tasks").touch()
+    group = ProcessGroup(0, cgroups.Group(cgroups.Made([(mine, str(tmp_path / "group"))], 7), idle), "mark")
+    group.cgroup.keep_open()
+    group.cgroup.limit(0, 0)
     program, null = Program(["/bin/true"], "/", {"PATH": "/bin"}, "utf-8"), os.open(os.devnull, os.O_RDWR)
     spec = ProcessSpec(Limits(0, 0, 0, 0, []), {}, [], "", None, "", [])
     pid = groups.attach(group, program, spec, [null, null], Ends(null, False), lambda *why: left.append(why), left.append)
@@ -1616,17 +1623,26 @@ def test_a_group_is_kept_for_other_tasks_only_once_nobody_may_join_it(tmp_path):
     (tmp_path / "group" / "tasks").write_text("")  # the child has written to it, as one joins a group
     assert group.cgroup.remove()
     assert idle.take(8) is None, "it serves the tasks of one person"
-    assert idle.take(7) == made
+    made = idle.take(7)
+    assert made is not None
+    idle.keep(made)
+    (tmp_path / "group").rename(tmp_path / "gone")
+    (tmp_path / "group").mkdir()
+    assert idle.take(7) is None, "another has its name"
 
 
 def test_a_group_of_which_a_part_is_gone_is_not_kept_for_other_tasks(tmp_path):
     """Its last process ended between two attempts to remove its folders."""
-    idle, mine = cgroups.Idle(), cgroups.Hierarchy(tmp_path, 1, memory=False, cpu=True)
+    idle, mine = cgroups.Idle(), cgroups.Hierarchy(tmp_path, 1, memory=False, cpu=False)
     for name in ("cpu", "other"):
         (tmp_path / name).mkdir()
     tasks = tmp_path / "cpu" / "tasks"
     tasks.write_text("1\n")
+    for name in ("cpu", "other"):
+        (tmp_path / name / "tasks").touch()
     group = cgroups.Group(cgroups.Made([(mine, str(tmp_path / "cpu")), (mine, str(tmp_path / "other"))], 7), idle)
+    group.keep_open()
+    (tmp_path / "other" / "tasks").unlink()
     assert not group.remove()
     assert not (tmp_path / "other").exists()
     tasks.write_text("")

@@ -735,6 +735,14 @@ def test_output_is_read_over_the_next_connection_if_one_breaks(fleet, monkeypatc
     assert dropped
 
 
+def test_an_end_is_acknowledged_although_nothing_else_is_sent(fleet):
+    many, a = fleet(1), Attempt(1, 0, 1)
+    many.start(many.job("true"), n0=[a])
+    many.end_of(a)
+    many.engine.acknowledge(columns([a]))
+    many.until(lambda: b'["acknowledged", 1, 0, 1]' in (many.folder / "n0" / "supervisor" / "spool").read_bytes())
+
+
 def test_a_node_is_unheard_until_it_has_told_this_scheduler_what_runs_there(fleet):
     many = fleet(1)
     many.engine.expect({"n0": True, "away": False})

@@ -24,6 +24,8 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksStarted,
 )
+from fairlead.scheduler.kernel.constants import EDGES, PATIENCE
+from fairlead.scheduler.kernel.view import DEBTS_AT
 from fairlead.scheduler.reports.audits import audit_history, audit_state
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.reports.reservations import describe_holds, idled_queues
@@ -603,3 +605,52 @@ def test_who_waits_beside_quota_that_is_not_lent_hears_what_is_kept_for_reservat
     assert "1 is quota that other queues do not lend, and " in texts[1]
     assert "is kept for reservations; the job needs 1" in texts[1]
     assert texts[2].endswith("the job needs 8; room on n0 is reserved for it")
+
+
+def test_a_queue_is_asked_as_its_debt_passes_another_quarter_of_its_tasks_time_or_its_own_tasks_start_or_end():
+    """At a high load each queue waits, and its answer is mostly the one before."""
+    rng, jobs, each = random.Random(1), Jobs(), PATIENCE * min(edge for edge in EDGES if edge > 100.0)
+    for k in range(300):
+        jobs.add(5.0 * k, f"q{k % 8}", {"cpu": 1000 * rng.randint(1, 6)}, rng.uniform(106.0, 111.0))
+    before, moved, found = (-np.inf, [0.0] * 9, [0.0] * 9), set(), []
+
+    def watch(state, facts):
+        nonlocal before
+        for fact in facts:
+            if isinstance(fact, TasksPlaced | TasksFinished):
+                moved.update(f"q{(job - 1) % 8}" for job in fact.job.tolist())
+        queues, counted = state.queues, float(state.times[DEBTS_AT])
+        if counted > before[0]:
+            for q in range(1, queues.n):
+                quiet = state.tree.names[q] not in moved and before[2][q] == queues.put_off[q] == 0.0
+                if counted > 3000.0 and quiet and queues.pending[q] > 0:
+                    found.append((bool(before[1][q] // each < queues.debt[q] // each), bool(queues.in_list[q])))
+            before = counted, queues.debt[:9].tolist(), queues.put_off[:9].tolist()
+            moved.clear()
+
+    simulate(jobs.workload("w", [Node("n0", {"cpu": 16_000})], []), samples=20, watch=watch)
+    assert set(found) == {(False, False), (True, True)}
+
+
+def test_who_ran_between_two_counts_of_debts_is_not_owed_as_if_they_had_run_nothing():
+    """Of 41 queues that want a node, one has it for 100 s, more than its part; debts are counted before and after that."""
+    state = new_state()
+    apply(state, Configured(at=0.0, queues=[Queue("*")], settings=Settings()))
+    apply(state, NodeJoined(at=0.0, node=Node("n", {"cpu": 4000})))
+    comes = [(0.0, f"q{k}", 2) for k in range(41)] + [(1.0, "q1", 2)]
+    for number, (at, queue, tasks) in enumerate(comes, 1):
+        apply(state, JobSubmitted(at=at, id=number, job=Job(queue, {"cpu": 4000}, tasks)))
+    about = {name: np.zeros(1, np.int64) for name in ("index", "node")} | {
+        "job": np.ones(1, np.int64),
+        "attempt": np.ones(1, np.int64),
+    }
+    apply(state, TasksPlaced(at=10.0, **about))
+    ended = {name: about[name] for name in ("job", "index", "attempt")} | {
+        "outcome": np.zeros(1, np.int64),
+        "code": np.zeros(1, np.int64),
+    }
+    apply(state, TasksFinished(at=110.0, **ended))
+    for number in range(43, 60):
+        apply(state, JobSubmitted(at=200.0 + number // 59, id=number, job=Job("q1", {"cpu": 4000})))
+    assert state.queues.debt[state.tree.rows["q1"]] == pytest.approx(201.0)
+    assert state.queues.debt[state.tree.rows["q0"]] == pytest.approx(91.0)

@@ -185,6 +185,21 @@ def test_who_has_nothing_starts_by_its_turn_beside_any_tasks_of_any_weight(data)
     assert world.begun["new0"] <= 4 * world.longest + new[1] * new[2] / world.part("new0")
 
 
+@settings(few, max_examples=6)
+@given(st.data())
+def test_all_newcomers_start_by_twice_what_one_task_of_each_takes(data):
+    """Whatever their weights: who has nothing is owed as much as any other, so each goes once. Drains cost as much at most."""
+    nodes = data.draw(nodes_of())
+    seconds = data.draw(st.floats(10.0, 300.0))
+    weights, sizes = st.integers(1, 10).map(float), st.sampled_from(sorted({1, 2, nodes[0] // 2, nodes[0]}))
+    new = st.tuples(weights, sizes, st.sampled_from([0.3 * seconds, seconds]))
+    count = data.draw(st.sampled_from([2, 5, 10, 20, 50]))
+    others = data.draw(st.lists(new, min_size=count, max_size=count))
+    once = sum(cpu * lasts for _, cpu, lasts in others) / sum(nodes)
+    world = World(nodes, (1, seconds), others, 4, 2 * once, data.draw(st.integers(0, 9)))
+    assert max(world.begun.get(f"new{k}", np.inf) for k in range(count)) <= 4 * world.longest + 2 * once
+
+
 @few
 @given(st.data())
 def test_who_repays_a_day_is_never_long_below_half_of_their_part(data):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fairlead.model.specs import Queue, ancestors
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.facts import JobSubmitted, NodeLost, TasksPlaced
+from fairlead.scheduler.facts import JobSubmitted, NodeDrained, NodeLost, NodeResumed, TasksPlaced
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 from test_claims import Story
@@ -47,6 +47,51 @@ def test_guarantees_follow_a_lost_node_and_its_return():
     story.job(2.0, "b", 1000.0, 8, cpu=1)
     story.until(60.0)
     assert (story.runs("a"), story.runs("b")) == (3, 1)
+
+
+def test_a_node_that_drains_is_guaranteed_to_nobody():
+    """Who uses all of the other node gives half of it back, though what they have is within their guarantee as declared."""
+    story = Story([{"cpu": 4}, {"cpu": 4}], [Queue(name, guarantee={"cpu": 4}) for name in "ab"])
+    story.happen(NodeDrained(at=0.0, node="n1"))
+    assert guarantees(story) == {"a": 2, "b": 2}
+    story.job(1.0, "b", 1000.0, 8, cpu=1)
+    story.job(2.0, "a", 1000.0, 8, cpu=1)
+    story.until(60.0)
+    assert (story.runs("a"), story.runs("b")) == (2, 2)
+    story.happen(NodeResumed(at=60.0, node="n1"))
+    assert guarantees(story) == {"a": 4, "b": 4}
+
+
+@pytest.mark.parametrize("mesos", [True, False])
+@given(data=st.data())
+@settings(max_examples=8, deadline=None)
+def test_quota_that_is_not_lent_is_free_where_tasks_are_placed(mesos, data):
+    """Whatever drains, and is resumed or lost: others leave it free, and its owner has it at once.
+
+    Only where all that takes tasks is quota one task of others runs in it, as documented.
+    """
+    nodes = data.draw(st.lists(st.integers(1, 4), min_size=2, max_size=4))
+    quota = data.draw(st.integers(1, sum(nodes)))
+    queues = [Queue("", policy="mesos" if mesos else "drf"), Queue("a", guarantee={"cpu": quota}, lend={} if mesos else KEEPS)]
+    queues.append(Queue("b"))
+    story = Story([{"cpu": cpus} for cpus in nodes], queues, revoke=False)
+    state, there = story.state, dict(enumerate(nodes))
+    for at in range(1, 12):
+        n, what = data.draw(st.sampled_from(range(len(nodes)))), data.draw(st.sampled_from([NodeDrained, NodeResumed, NodeLost]))
+        if state.nodes.up[n] and (what is not NodeLost or state.nodes.task[n] == NONE):
+            story.happen(what(at=float(at), node=f"n{n}"))
+            there.pop(n, None)
+            there |= {n: nodes[n]} if what is NodeResumed else {}
+        queue, before = data.draw(st.sampled_from("ab")), {name: story.runs(name) for name in "ab"}
+        story.job(float(at), queue, data.draw(st.floats(0.5, 9.0)), data.draw(st.integers(1, 4)), cpu=1)
+        story.until(float(at))
+        free = sum(int(state.nodes.free[k, state.resources.index("cpu")]) for k in there)
+        kept = min(quota, sum(there.values()))
+        if story.runs("b") > before["b"] and kept < sum(there.values()):
+            assert free >= kept - story.runs("a")
+        jobs = state.jobs
+        waits = jobs.waiting[: jobs.n][jobs.queue[: jobs.n] == state.tree.rows["a"]].sum()
+        assert not waits or free == 0
 
 
 def test_where_mesos_shares_two_quotas_of_everything_do_not_lock():
@@ -125,8 +170,8 @@ def test_scaled_guarantees_are_those_of_exact_fractions(declared, total, later):
     queues = [Queue(name, guarantee={"cpu": declared[name]} if name in declared else {}) for name in NAMES]
     story = Story([], queues)
     for capacity in (total, later):
-        story.state.cluster.total = np.array([capacity] + [0] * (len(story.state.resources) - 1), np.int64)
-        story.state.tree.follow_total(story.state.queues, story.state.resources, story.state.cluster.total)
+        total = np.array([capacity] + [0] * (len(story.state.resources) - 1), np.int64)
+        story.state.tree.follow_total(story.state.queues, story.state.resources, total, total)
         if not any(declared.values()):
             return
         expected = _scaled(declared, capacity)

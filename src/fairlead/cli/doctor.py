@@ -204,7 +204,7 @@ def _guarantees(home: Path) -> Found:
     if not scaled:
         return "well", "within what there is"
     what = f"scaled to what there is: {', '.join(scaled[:MOST_SCALED])}{' ...' if len(scaled) > MOST_SCALED else ''}"
-    return "look", what, "bring lost nodes back, or guarantee less in fairlead.toml"
+    return "look", what, "bring lost nodes back, resume drained ones, or guarantee less in fairlead.toml"
 
 
 def _supervisor(home: Path) -> Found:

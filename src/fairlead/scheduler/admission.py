@@ -507,7 +507,7 @@ def configure(state: State, queues: Sequence[Queue], settings: Settings, now: fl
 def change_nodes(state: State, nodes: Sequence[Node], now: float) -> list[facts.Fact]:
     """Accept other specs of nodes that are up. One that drains keeps draining."""
     found: list[facts.Fact] = []
-    total = dict(zip(state.resources, state.cluster.total.tolist(), strict=True))
+    total = dict(zip(state.resources, state.cluster.capacity.tolist(), strict=True))
     for node in nodes:
         _known_node(state, node.name)
         row = state.cluster.rows[node.name]

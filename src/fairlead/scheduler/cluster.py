@@ -26,7 +26,10 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
     specs : by row
     constraints : distinct constraints of jobs; the first is none
     masks : bool array, shape (at least constraints, at least nodes): which nodes meet which constraints
-    total : int64 array, shape (resources,): capacity of the nodes that are up
+    closed : rows of nodes that are up and drain
+    capacity : int64 array, shape (resources,): of the nodes that are up
+    open : int64 array, shape (resources,): of those that take tasks: what can be guaranteed
+    total : int64 array, shape (resources,): `open`, and what is in use on those that drain: what is shared
     closed_to, only_to : users for whom some node is closed, and those for whom alone some node is open
     older : True if some node has an older supervisor
     members : the certificates, as PEM, of the machines that may connect, by the names of their nodes
@@ -40,7 +43,8 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         self.rows = {node.name: row for row, node in enumerate(self.specs)}
-        self.total: I64 = np.zeros(0, np.int64)
+        self.capacity: I64 = np.zeros(0, np.int64)
+        self.open, self.total, self.closed = self.capacity, self.capacity, set[int]()
         self.masks = np.zeros((0, 0), np.bool_)
         self._masks_of = {constraints: row for row, constraints in enumerate(self.constraints)}
         self._account_labels = Counter(label for spec in self.specs for label in _about_accounts(spec.labels))
@@ -58,7 +62,7 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
             before, self.specs[row] = self.specs[row].labels, spec
             table.free[row] -= table.capacity[row]
             if table.up[row]:
-                self.total = self.total - table.capacity[row]
+                self.capacity = self.capacity - table.capacity[row]
         capacity = vector(spec.capacity, resources)
         table.capacity[row] = capacity
         table.free[row] += capacity
@@ -72,7 +76,9 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         self._fit_masks()
         for number, constraints in enumerate(self.constraints):
             self.masks[number, row] = meets(spec.labels, constraints)
-        self.total = self.total + capacity
+        self.capacity = self.capacity + capacity
+        self.closed.discard(row)
+        self.count_closed(table)
         return row
 
     def count_drained(self, row: int, in_use: Set[int], table: Nodes, resources: list[str]) -> bool:
@@ -94,9 +100,18 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         return change != 0
 
     def count(self, table: Nodes) -> None:
-        """Recompute the total capacity."""
+        """Recompute the capacity of all nodes."""
         n = table.n
-        self.total = table.capacity[:n][table.up[:n]].sum(axis=0, dtype=np.int64)
+        self.capacity = table.capacity[:n][table.up[:n]].sum(axis=0, dtype=np.int64)
+        self.closed = {*np.flatnonzero(table.up[:n] & table.draining[:n]).tolist()}
+        self.count_closed(table)
+
+    def count_closed(self, table: Nodes) -> bool:
+        """Recompute `open` and `total` after the use of nodes that drain changed. Returns True if the total changed."""
+        before, closed = self.total, [*self.closed]
+        self.open = self.capacity - table.capacity[closed].sum(axis=0, dtype=np.int64)
+        self.total = self.capacity - table.free[closed].sum(axis=0, dtype=np.int64)
+        return not np.array_equal(self.total, before)
 
     def _note_accounts(self) -> None:
         labels = self._account_labels

@@ -95,6 +95,8 @@ def apply(state: State, fact: facts.Fact, learned: Learned | None = None) -> Non
     effect(state, fact)
     if state.drained:
         _count_drained(state, fact.at)
+    if state.cluster.closed and state.cluster.count_closed(state.nodes):
+        _nodes_changed(state, fact.at)
     state.at = fact.at
     if (
         learned is not None
@@ -114,7 +116,7 @@ def _configured(state: State, fact: facts.Configured) -> None:
     state.tree.add((queue.name for queue in fact.queues if not queue.name.endswith("*")), state.queues)
     for row in range(state.queues.n):
         growth.write_queue(state, row)
-    state.tree.write_guarantees(state.queues, state.cluster.total)
+    state.tree.write_guarantees(state.queues, state.cluster.open)
     _note_below(state, below, fact.at)
     begin_ticks(state.queues, before, fact.at - state.times[BEGAN])
     reset_changed_history(state.queues, policies)
@@ -151,7 +153,7 @@ def _node_joined(state: State, fact: facts.NodeJoined) -> None:
     growth.ensure_resources(state, fact.node.capacity)
     row = state.cluster.rows.get(fact.node.name)
     before = state.nodes.capacity[row] * state.nodes.up[row] if row is not None else 0
-    if (state.cluster.total - before >= LARGEST - vector(fact.node.capacity, state.resources)).any():
+    if (state.cluster.capacity - before >= LARGEST - vector(fact.node.capacity, state.resources)).any():
         raise facts.Contradiction(f"node {fact.node.name} would raise a resource's total above the largest that can be counted")
     before = state.cluster.closed_to, state.cluster.only_to, state.cluster.older
     if row is not None and state.cluster.specs[row] != fact.node:  # what was kept there may not fit any more, or be refused
@@ -187,8 +189,8 @@ def _node_drained(state: State, fact: facts.NodeDrained) -> None:
         return
     state.nodes.draining[row] = True
     scheduling.drop_holds_on(state.view(), row, fact.at)
-    state.count_rows()
-    state.order.invalidate()
+    state.cluster.count(state.nodes)
+    _nodes_changed(state, fact.at)
 
 
 def _node_resumed(state: State, fact: facts.NodeResumed) -> None:
@@ -197,7 +199,8 @@ def _node_resumed(state: State, fact: facts.NodeResumed) -> None:
         _set_drained(state, row, {*state.drained_cards(row)} - {*fact.cards})
         return
     state.nodes.draining[row] = False
-    state.order.invalidate()
+    state.cluster.count(state.nodes)
+    _nodes_changed(state, fact.at)
 
 
 def _set_drained(state: State, row: int, cards: Set[int]) -> None:
@@ -481,7 +484,7 @@ def _keep_safe(state: State, fact: facts.TasksRevoked, oversized: bool) -> None:
     """
     began = state.tasks.started_at[state.current_tasks(fact.attempts)]  # or placed
     jobs, queues, n = state.jobs, state.queues, state.queues.n
-    most = state.cluster.total - beside(queues.guarantee[:n], queues.parent[:n])
+    most = state.cluster.open - beside(queues.guarantee[:n], queues.parent[:n])
     for row, ran in zip(state.job_rows(fact.job).tolist(), (fact.at - began).tolist(), strict=True):
         needs = state.shapes.demand[jobs.shape_row[row]] * (jobs.tasks[row] if jobs.gang[row] else 1)
         if oversized or (not jobs.revocable[row] and (needs > np.maximum(0, most[jobs.queue[row]])).any()):
@@ -615,7 +618,7 @@ def _nodes_changed(state: State, at: float) -> None:
     state.moves[0] += 1
     state.count_rows()
     below = _below_guarantee(state)
-    state.tree.follow_total(state.queues, state.resources, state.cluster.total)
+    state.tree.follow_total(state.queues, state.resources, state.cluster.total, state.cluster.open)
     _note_below(state, below, at)
     coarsen(state.queues, state.grain, state.cluster.total)
     share_evenly(state.queues, state.cluster.total)

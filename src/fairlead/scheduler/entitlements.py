@@ -63,11 +63,8 @@ def parts_of(state: State, frameworks: bool = False) -> Parts:
     leaves = np.flatnonzero(is_leaf & (running + waiting > 0))
     count = (running + waiting)[leaves]
     each = (used[leaves] + waits[leaves]) / count[:, None]
-    nodes = state.nodes
-    drained = np.flatnonzero(nodes.up[: nodes.n] & nodes.draining[: nodes.n])
-    there = total - nodes.free[drained].sum(axis=0)  # tasks on a draining node continue
     tasks = divide_tree(
-        total, there, state.queues.parent[:n], state.queues.weight[:n], state.queues.guarantee[:n],
+        total, state.queues.parent[:n], state.queues.weight[:n], state.queues.guarantee[:n],
         bounds(state.queues.limit[:n]), bounds(state.queues.max_tasks[:n]), leaves, each, count,
     )  # fmt: skip
     size = np.where(total > 0, total, 1)
@@ -95,19 +92,19 @@ def bounds(limits: I64) -> F64:
 
 
 def divide_tree(
-    capacity: F64, there: F64, parent: I64, weight: F64, guarantee: ArrayLike, limit: F64, max_tasks: F64, leaves: I64,
-    demand: F64, most: ArrayLike,
+    capacity: F64, parent: I64, weight: F64, guarantee: ArrayLike, limit: F64, max_tasks: F64, leaves: I64, demand: F64,
+    most: ArrayLike,
 ) -> F64:  # fmt: skip
     """Divide capacity among leaves of a tree by DRF: tasks per leaf; see :mod:`fairlead.scheduler.kernel`.
 
-    capacity, there : shape (resources,): what shares are relative to, and what is divided
+    capacity : shape (resources,)
     parent : int64, shape (queues,): rows, parents before children; the root is the first, its parent NONE
     weight, guarantee, limit : shape (queues, resources)
     max_tasks : shape (queues,): inf for none, as in `limit`
     leaves : int64, shape (leaves,): rows of the leaves that take part
     demand, most : shape (leaves, resources), (leaves,): demand of one task, and how many tasks each leaf can use
     """
-    return TreeDivision(capacity, there, parent, weight, guarantee, limit, max_tasks, leaves).divide(demand, most)
+    return TreeDivision(capacity, parent, weight, guarantee, limit, max_tasks, leaves).divide(demand, most)
 
 
 class TreeDivision:
@@ -117,10 +114,10 @@ class TreeDivision:
     """
 
     def __init__(
-        self, capacity: F64, there: F64, parent: I64, weight: F64, guarantee: ArrayLike, limit: F64, max_tasks: F64, leaves: I64
+        self, capacity: F64, parent: I64, weight: F64, guarantee: ArrayLike, limit: F64, max_tasks: F64, leaves: I64
     ) -> None:  # fmt: skip
         plain = not np.asarray(guarantee).any() and np.isinf(limit).all() and np.isinf(max_tasks).all()
-        flat = len(leaves) >= FLAT_FROM_LEAVES and plain and not parent[leaves].any() and (there == capacity).all()
+        flat = len(leaves) >= FLAT_FROM_LEAVES and plain and not parent[leaves].any()
         self._capacity, self._flat_weight = capacity, weight[leaves] if flat else None
         if flat:
             return
@@ -139,7 +136,7 @@ class TreeDivision:
             return found
 
         bound = wide(np.inf, limit[rows], max_tasks[rows])
-        bound[0, :m] = np.minimum(bound[0, :m], there)
+        bound[0, :m] = np.minimum(bound[0, :m], capacity)
         self._place, self._queues = place[leaves], queues
         self._tree = Tree(
             queues=queues.copy(), demand=np.zeros((n, m + 1)), weight=wide(1.0, weight[rows], 1.0),

@@ -51,7 +51,7 @@ def ensure_resources(state: State, names: Iterable[str]) -> None:
         for row in range(state.queues.n):
             write_queue(state, row)
         mark_exact(state.queues)
-        state.tree.write_guarantees(state.queues, state.cluster.total)
+        state.tree.write_guarantees(state.queues, state.cluster.open)
 
 
 def ensure_queue(state: State, name: str) -> int:
@@ -84,7 +84,7 @@ def _create(state: State, names: list[str]) -> None:
             queues.exact[up] = stays = False
     share_evenly(queues, state.cluster.total, more)
     if queues.declared[before : queues.n].any():
-        stays &= not (tree.write_guarantees(queues, state.cluster.total) < before).any()
+        stays &= not (tree.write_guarantees(queues, state.cluster.open) < before).any()
     if not stays:
         state.order.invalidate()
     elif before:
@@ -227,7 +227,10 @@ def group_of(state: State, row: int) -> int:
 
 
 def compact(state: State) -> None:
-    """Remove the rows of forgotten jobs, and of the groups and shapes that only they used."""
+    """Remove the rows of forgotten jobs; and of the groups and shapes that only they used, if groups outnumber the jobs left.
+
+    Else their rows stay as they are: new jobs are often like those before.
+    """
     jobs, tasks, groups, shapes = state.jobs, state.tasks, state.groups, state.shapes
     live = np.flatnonzero(jobs.id[: jobs.n] != NONE)
     counts = jobs.tasks[live]
@@ -239,7 +242,7 @@ def compact(state: State) -> None:
     for links in (jobs.after, jobs.before, groups.head, groups.tail):
         links[:] = new_job[links]
 
-    used = np.zeros(groups.n, np.bool_)
+    used = np.full(groups.n, groups.n <= jobs.n)
     used[(groups.head[: groups.n] != NONE) | groups.is_framework[: groups.n]] = True
     used[jobs.home[: jobs.n][jobs.home[: jobs.n] != NONE]] = True
     live = np.flatnonzero(used)

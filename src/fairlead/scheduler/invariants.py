@@ -142,7 +142,8 @@ def _check_sums(state: State) -> None:
         listed, there = sorted(linked(nodes.task[n], state.tasks.after)), tasks[state.tasks.node[tasks] == n].tolist()
         assert listed == there, f"node {spec.name} has tasks {there}, not {listed}"
     assert (state.tasks.job[tasks] == rows).all(), "a task that holds resources is another job's"
-    total = nodes.capacity[: nodes.n][nodes.up[: nodes.n]].sum(axis=0).tolist()
+    closed, there = nodes.draining[: nodes.n, None], nodes.capacity[: nodes.n] - nodes.free[: nodes.n]
+    total = np.where(closed, there, nodes.capacity[: nodes.n])[nodes.up[: nodes.n]].sum(axis=0).tolist()
     assert state.cluster.total.tolist() == total, f"the cluster has {total}, not {state.cluster.total.tolist()}"
 
     queue_used, queue_tasks, queue_jobs = (np.zeros_like(kept) for kept in (queues.used, queues.tasks, queues.jobs))
@@ -312,6 +313,7 @@ def _check_promises(state: State) -> None:
     b = state.groups
     pending = np.bincount(b.leaf[: b.n][(b.head[: b.n] != NONE) | b.is_framework[: b.n]], minlength=state.queues.n)
     assert (pending == state.queues.pending[: state.queues.n]).all(), f"{pending} groups wait, by leaf"
+    assert pending.sum() == state.queues.waits[0], f"{pending.sum()} groups wait, not {state.queues.waits[0]}"
 
 
 def _check_offers(state: State) -> None:
@@ -407,8 +409,8 @@ def _order_contents(state: State) -> dict[tuple[str, str], Any]:
     for q, name in enumerate(state.tree.names):
         tree = slice(cache.base[q] + 1, cache.base[q] + 2 * cache.slots[q])
         for part in ("best", "may_fit", "least", "needs", "cells"):
-            found[name, part] = getattr(order, part)[tree].tolist()
-        if q and order.best[tree.start] != NONE:
+            found[name, part] = (order.least if part == "least" else order.trees[part])[tree].tolist()
+        if q and order.trees["best"][tree.start] != NONE:
             for part in ("below", "first", "level", "column", "last_served"):
                 found[name, part] = getattr(cache, part)[q].item()
             found[name, "charged"] = cache.charged[q].tolist()

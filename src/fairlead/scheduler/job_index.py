@@ -53,12 +53,18 @@ class ByNumber(MutableMapping[int, T]):
 
     def add(self, numbers: Sequence[int], values: Sequence[T]) -> None:
         """Set many; the numbers ascend."""
-        begin = 0
-        while begin < len(numbers):
-            key = numbers[begin] >> BLOCK_BITS
-            end = bisect_left(numbers, (key + 1) << BLOCK_BITS, begin)
-            self._to_change(key).update(zip(numbers[begin:end], values[begin:end], strict=True))
-            begin = end
+        for key, here in _by_block(numbers):
+            self._to_change(key).update(zip(numbers[here], values[here], strict=True))
+
+    def remove(self, numbers: Sequence[int]) -> list[T]:
+        """Remove many and return them; the numbers ascend."""
+        found: list[T] = []
+        for key, here in _by_block(numbers):
+            block = self._to_change(key)
+            found += map(block.pop, numbers[here])
+            if not block:
+                del self._blocks[key]
+        return found
 
     def copy(self) -> "ByNumber[T]":
         found = ByNumber[T]()
@@ -71,6 +77,16 @@ class ByNumber(MutableMapping[int, T]):
             self._own.add(key)
             self._blocks[key] = self._blocks[key].copy() if key in self._blocks else {}
         return self._blocks.setdefault(key, {})
+
+
+def _by_block(numbers: Sequence[int]) -> Iterator[tuple[int, slice]]:
+    """Yield the blocks of ascending numbers, and which of these are in each."""
+    begin = 0
+    while begin < len(numbers):
+        key = numbers[begin] >> BLOCK_BITS
+        end = bisect_left(numbers, (key + 1) << BLOCK_BITS, begin)
+        yield key, slice(begin, end)
+        begin = end
 
 
 class _Rows(Table):
@@ -150,7 +166,7 @@ class JobIndex(Struct, dict=True):
     def forget(self, numbers: I64) -> None:
         """Remove jobs."""
         self.row_of[numbers - self.first] = NONE
-        gone = list(map(self.specs.pop, numbers.tolist()))
+        gone = self.specs.remove(np.sort(numbers).tolist())
         if self.keys:
             for job in gone:
                 self.keys.pop(job.key, None)

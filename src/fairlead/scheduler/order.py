@@ -12,7 +12,7 @@ from fairlead.scheduler.history import fine_digits
 from fairlead.scheduler.kernel import scheduling, view
 from fairlead.scheduler.kernel.scheduling import View
 from fairlead.scheduler.records import Records
-from fairlead.scheduler.tables import F64, I64, NONE, TABLES
+from fairlead.scheduler.tables import F64, I64, NONE, TABLES, longer
 
 LARGEST_SCALED_WEIGHT = 2**40
 """Scaled weight of the heaviest of the siblings."""
@@ -37,8 +37,7 @@ class Order:
         self.queues.widen(resources)
         self.resources = resources
         self.divided = b""  # what the entitlements of divisions were computed from
-        self.best, self.may_fit = np.zeros(0, np.int64), np.zeros(0, np.bool_)
-        self.needs, self.cells = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self.trees = np.zeros(0, view.NODE)
         self.cell_least = np.zeros((view.MOST_CELLS, resources), np.int64)
         self.cell_steps = np.full((resources, view.MOST_CELLS + 1), view.INFINITE)
         self.cell_sets = np.zeros((resources, view.MOST_CELLS + 1), np.int64)
@@ -85,7 +84,7 @@ class Order:
             **{name: getattr(table, name) for table in tables.values() for name in table.WIDE},
             counts=self.counts, times=s.times, grain=s.grain, fine=self.fine, masks=s.cluster.masks, total=s.cluster.total,
             ended=s.ended,
-            best=self.best, may_fit=self.may_fit, needs=self.needs, cells=self.cells, cell_least=self.cell_least,
+            trees=self.trees, cell_least=self.cell_least,
             cell_steps=self.cell_steps, cell_sets=self.cell_sets,
             histogram_places=s.histograms.places, least=self.least,
             bounds=self.bounds, large_bounds=self.large_bounds,
@@ -123,7 +122,7 @@ class Order:
         self._reset(len(state.resources), 2 + max((name.count("/") for name in state.tree.names), default=0) + 1)
         parents, leaf = queues.parent[1 : queues.n], groups.leaf[: groups.n]
         children = np.bincount(parents, minlength=queues.n) + np.bincount(leaf, minlength=queues.n)
-        slots = 2 ** np.ceil(np.log2(np.maximum(2, children + children // 2))).astype(np.int64)
+        slots = 2 ** np.ceil(np.log2(np.maximum(2, children))).astype(np.int64)
 
         self.nodes.extend(state.nodes.n)
         self.shapes.extend(state.shapes.n)
@@ -230,17 +229,16 @@ class Order:
         """Allocate a tree of this many slots; returns its base."""
         base = self.places
         self.places += 2 * slots
-        if self.places > len(self.best):
+        if self.places > len(self.trees):
             self._resize_trees(base, 2 * self.places)
         return base
 
     def _resize_trees(self, used: int, length: int) -> None:
         """Resize the arrays of all trees' nodes, keeping the first `used`."""
-        old = self.best[:used], self.may_fit[:used], self.least[:used], self.needs[:used], self.cells[:used]
-        self.needs, self.cells = np.zeros(length, np.int64), np.zeros(length, np.int64)
-        self.best, self.may_fit = np.full(length, NONE), np.zeros(length, np.bool_)
+        self.trees, least = longer(self.trees, used, length), self.least[:used]
+        self.trees["best"][used:] = NONE
         self.least = np.full((length, self.resources + view.LEAST_COLUMNS), view.INFINITE)
-        self.best[:used], self.may_fit[:used], self.least[:used], self.needs[:used], self.cells[:used] = old
+        self.least[:used] = least
         self._moves[0] += 1
 
     def _grow_tree(self, state: Records, queue: int) -> None:

@@ -190,19 +190,19 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
             r = resources.index(resource)
             table.lent[row, r] = min(lent, table.declared[row, r])
 
-    def write_guarantees(self, table: Queues, total: I64) -> I64:
+    def write_guarantees(self, table: Queues, there: I64) -> I64:
         """Scale the guarantees to what there is, and recompute what others may not use because of them.
 
-        At each level, for each resource: if the guarantees of the children exceed what their parent is granted (the root: the
-        cluster's capacity), all are scaled by the same factor. Under YARN's policies they are minimums to compare by, and stay.
-        A queue that is guaranteed nothing of a resource passes on what those below it are. What a queue does not lend is scaled
-        alike. Returns the rows whose guarantee changed.
+        At each level, for each resource: if the guarantees of the children exceed what their parent is granted (the root:
+        capacity of the nodes that take tasks), all are scaled by the same factor. What a queue does not lend is scaled alike.
+        Under YARN's policies guarantees are minimums to compare by, and stay. A queue that is guaranteed nothing of a resource
+        passes on what those below it are. Returns the rows whose guarantee changed.
         """
         n, before = table.n, table.guarantee[: table.n].copy()
         if not table.declared[:n].any() and not table.guarded[:n].any():
             return np.zeros(0, np.int64)
         levels = _levels(table.parent[:n])
-        table.guarantee[:n], _, _ = _granted(table.declared[:n], table.parent[:n], levels, total, self.floors())
+        table.guarantee[:n], _, _ = _granted(table.declared[:n], table.parent[:n], levels, there, self.floors())
         table.guaranteed[:n] = table.guarantee[:n].any(axis=1)
         table.guaranteed[0] = table.guarded[0] = False
         for rows in levels:
@@ -239,13 +239,13 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
                 table.idle_nonlendable_below[up] += table.idle_nonlendable[row]
                 table.has_nonlendable[up] |= table.has_nonlendable[row]
 
-    def follow_total(self, table: Queues, resources: list[str], total: I64) -> None:
-        """Rewrite the bounds that follow from the declarations and the cluster's capacity: percentages, and all guarantees."""
+    def follow_total(self, table: Queues, resources: list[str], total: I64, there: I64) -> None:
+        """Rewrite what follows from declarations and cluster: percentages of its `total`, and guarantees by what is `there`."""
         for row, name in enumerate(self.names):
             spec = self.spec_of(name)
             if spec.guarantee or spec.guarantee_percent or spec.limit_percent:
                 self.write_bounds(row, table, resources, total)
-        self.write_guarantees(table, total)
+        self.write_guarantees(table, there)
 
     def needed_resources(self, name: str) -> set[str]:
         """Return the resources that a queue's declaration names."""

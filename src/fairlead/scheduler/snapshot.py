@@ -226,7 +226,7 @@ def _rebuild_derived(state: State, ended: list[int]) -> None:
     scheduling.link_holds(state.view())
     scheduling.count_claimed(state.view())
     scheduling.count_pending(state.view())
-    state.tree.follow_total(state.queues, state.resources, state.cluster.total)
+    state.tree.follow_total(state.queues, state.resources, state.cluster.total, state.cluster.open)
     scheduling.link_refusals(state.view(), state.refusals.n)
     scheduling.link_tasks(state.view(), rows, state.job_rows_of(rows))
     scheduling.find_p90s(state.view())

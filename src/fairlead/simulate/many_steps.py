@@ -115,7 +115,7 @@ def by_many_steps(s: Simulation) -> int:
             if s.scheduler.checking and not tape.lacks.any():  # the state does not know who is held back
                 check_invariants(state)
             if _forget(s, tape):
-                kinds.written[:] = False
+                kinds.written[:] = False  # their rows have changed
             _write_jobs(s, tape, kinds)
             tape = _with_room(s, tape)
         s.on_progress()
@@ -262,19 +262,18 @@ def _write_jobs(s: Simulation, tape: Tape, kinds: Kinds) -> None:
 
 
 def _forget(s: Simulation, tape: Tape) -> bool:
-    """Drop forgotten jobs from the tables; all written jobs have arrived. True if the tables shrank, and rows changed."""
-    smaller = False
+    """Drop forgotten jobs from the tables; all written ones have arrived. True if groups or shapes left, too."""
     state, numbers = s.scheduler.state, tape.numbers
+    before = state.groups.n, state.shapes.n
     count = int(numbers[kernel.FORGOTTEN]) - state.forgotten
     if count:
         rows = state.jobs.rows
         apply(state, facts.JobsForgotten(at=s.cluster.now, ids=state.ended_jobs()[:count].tolist()))
         numbers[kernel.FORGOTTEN] = state.forgotten
-        smaller = state.jobs.rows is not rows
-        if smaller:
+        if state.jobs.rows is not rows:
             came = int(numbers[kernel.ARRIVED])
             tape.row[:came] = state.job_rows(np.arange(1, came + 1))
-    return smaller
+    return (state.groups.n, state.shapes.n) != before
 
 
 def _facts(s: Simulation, tape: Tape) -> Iterator[Fact]:

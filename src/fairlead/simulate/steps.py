@@ -462,5 +462,5 @@ class _Tree:
         """Return the number of tasks that DRF gives these leaves of the total."""
         if self._division is None or not np.array_equal(rows, self._division[0]):  # rows rarely change
             declared = (self._weight, self._guarantee, self._limit, self._max_tasks)
-            self._division = rows, TreeDivision(total, total, self._parent, *declared, self.leaves[rows])
+            self._division = rows, TreeDivision(total, self._parent, *declared, self.leaves[rows])
         return self._division[1].divide(each, most)

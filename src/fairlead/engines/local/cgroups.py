@@ -7,11 +7,14 @@ library only.
 import contextlib
 import errno
 import os
+import resource
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from fairlead.engines.local.proc import unless_missing, with_spare
@@ -19,6 +22,8 @@ from fairlead.engines.local.proc import unless_missing, with_spare
 PERIOD = 100_000  # microseconds
 ROUNDS = 100
 MOST_IDLE = 64
+TASKS, OOM, PEAK, SWAP_PEAK = "tasks", "memory.oom_control", "memory.max_usage_in_bytes", "memory.memsw.max_usage_in_bytes"
+LIMITS = ("cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
 MOST_CHARGED = 2**20
 """Bytes that may still be charged to an empty group that is used again.
 
@@ -48,14 +53,18 @@ class Hierarchy:
 
 
 class Made(NamedTuple):
-    """The folders of a group, one per hierarchy, and whose tasks they serve, by uid.
+    """The folders of a group, one per hierarchy, and which tasks they serve: their owner's uid, and their limits.
 
-    quota : the CPU limit that is set; -1 for none
+    files : what is kept open of it, by path; empty if it serves only one task.
+    written : what its open limits must still be, for another task to get it.
     """
 
     folders: list[tuple[Hierarchy, str]]
     owner: int = -1
-    quota: int = -1
+    memory: int = 0
+    milli_cpu: int = 0
+    files: Mapping[str, int] = MappingProxyType({})
+    written: tuple[bytes, ...] = ()
 
 
 class Group:
@@ -65,55 +74,72 @@ class Group:
     """
 
     def __init__(self, made: Made, idle: "Idle | None" = None) -> None:
-        folders, self._owner, self._quota = made
-        self._folders, self._idle = folders, idle
-        self._ran_out = False  # of memory; also if it used more than the limit when the limit was set
-        self._limited = False
+        self._made, self._idle = made, idle
+        self._folders = folders = list(made.folders)
+        self._ran_out = False  # of memory
         self._used = 0, 0
         self.joining = 0
         self.born_in = folders[0][1] if [h.version for h, _ in folders] == [2] else ""  # where a process can be born
-        self.back = sum((hierarchy.back for hierarchy, _ in folders), ()) if all(h.back for h, _ in folders) else ()
 
     def limit(self, memory: int, milli_cpu: int) -> None:
         """Limit memory (bytes, never lowered) and CPU (millicores); 0 means no limit."""
+        made = self._made
+        if made.written and (memory, milli_cpu) == made[2:4]:
+            return
+        self._made = made._replace(written=())  # until all is
         for h, folder in self._folders:
-            if h.memory and memory:
-                if h.version == 2:
-                    _write(f"{folder}/memory.max", str(memory))
-                    with unless_missing():
-                        _write(f"{folder}/memory.swap.max", "0")
-                        _write(f"{folder}/memory.oom.group", "1")
-                else:
-                    self._limited = True
-                    both = ("memory.memsw.limit_in_bytes",) * h.swap
-                    for name in (*both, "memory.limit_in_bytes", *both):  # before, if there is no limit yet or a lower one
-                        with unless_missing() if name in both else contextlib.nullcontext():
-                            _write(f"{folder}/{name}", str(memory))
-            quota = max(1000, milli_cpu * PERIOD // 1000) if milli_cpu else -1
-            if h.cpu and quota != self._quota:
+            if h.memory and memory not in (0, made.memory):
+                _limit_memory(h, folder, memory)
+            if h.cpu and milli_cpu != made.milli_cpu:
+                quota = max(1000, milli_cpu * PERIOD // 1000) if milli_cpu else -1
                 if h.version == 2:
                     _write(f"{folder}/cpu.max", f"{quota if milli_cpu else 'max'} {PERIOD}")
                 else:
                     _write(f"{folder}/cpu.cfs_quota_us", str(quota))
-                self._quota = quota
+        self._made = made._replace(memory=memory or made.memory, milli_cpu=milli_cpu, written=_limits(made))
 
-    def limit_running(self, memory: int, milli_cpu: int) -> None:
-        """Limit a group that has processes. Kill them if the limit cannot be set; as out of memory, if they use more already.
+    def keep_open(self) -> None:
+        """Keep open what each task needs of it, unless half of all descriptors are in use. Only then it serves several tasks.
 
-        A process that is being spawned uses our memory, so it has no limit yet. Raises OSError if a descriptor is missing.
+        To read an open file costs a tenth of opening it. But an open `tasks` may show for a second what it showed before.
         """
+        files, most = dict[str, int](), resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
         try:
-            self.limit(memory, milli_cpu)
-        except OSError as error:
-            with unless_missing():
-                raise
-            self._ran_out = error.errno == errno.EBUSY
-            self.kill()
+            for h, folder in self._folders:
+                names = [TASKS, *LIMITS[:2] * h.cpu, *(OOM, PEAK, LIMITS[2]) * h.memory, *(SWAP_PEAK, LIMITS[3]) * h.swap]
+                for path in (f"{folder}/{name}" for name in names):
+                    files[path] = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                fd = files[folder] = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                if fd >= most:
+                    raise OSError(errno.EMFILE, "half of all descriptors")
+        except OSError:
+            _close(files)
+        else:
+            self._made = self._made._replace(files=files)
+
+    def kept_ways_in(self) -> tuple[list[int], list[int]]:
+        """Return the open `ways_in` of two kinds: those by which a process joins, and those by which its parent's thread does.
+
+        The latter have two ways back each. A process inherits its CPU group, since a move costs it more. It joins that of memory
+        itself: there the kernel may end all of a process for one thread, but never one that is being spawned.
+        """
+        own, ours = list[int](), list[int]()
+        for h, folder in self._folders:
+            if (fd := self._made.files.get(f"{folder}/{TASKS}")) is not None:
+                (ours if h.back and not h.memory else own).append(fd)
+                ours += h.back if not h.memory else ()
+        return own, ours
+
+    def _read_or_empty(self, path: str) -> str:
+        with unless_missing():
+            kept = self._made.files.get(path)
+            return _read(path) if kept is None else os.pread(kept, WHOLE, 0).decode()
+        return ""
 
     def ways_in(self) -> list[str]:
-        """Return the files by which a process with one thread joins: it writes 0 to each. With v1, so does a thread of several.
+        """Return the files by which a process with one thread joins: it writes 0 to each.
 
-        With v1, `tasks` moves a thread at once; `cgroup.procs` waits until no process on the machine forks.
+        With v1, `tasks` moves it at once; `cgroup.procs` waits until no process on the machine forks.
         """
         return [f"{folder}/{'tasks' if hierarchy.version == 1 else 'cgroup.procs'}" for hierarchy, folder in self._folders]
 
@@ -152,8 +178,8 @@ class Group:
         """Return whether the kernel OOM-killed a process in it."""
         for hierarchy, folder in self._folders:
             if hierarchy.memory and not self._ran_out:
-                name = "memory.events" if hierarchy.version == 2 else "memory.oom_control"
-                for line in _read_or_empty(f"{folder}/{name}").splitlines():
+                name = "memory.events" if hierarchy.version == 2 else OOM
+                for line in self._read_or_empty(f"{folder}/{name}").splitlines():
                     key, _, value = line.partition(" ")
                     self._ran_out |= key == "oom_kill" and int(value) > 0
         return self._ran_out
@@ -163,14 +189,14 @@ class Group:
         cpu, peak = self._used
         for hierarchy, folder in self._folders:
             if hierarchy.version == 2:
-                lines = dict(line.split() for line in _read_or_empty(f"{folder}/cpu.stat").splitlines())
+                lines = dict(line.split() for line in self._read_or_empty(f"{folder}/cpu.stat").splitlines())
                 cpu = max(cpu, int(lines.get("usage_usec", 0)) // 1000)
-                peak = max(peak, int(_read_or_empty(f"{folder}/memory.peak") or 0))
+                peak = max(peak, int(self._read_or_empty(f"{folder}/memory.peak") or 0))
             else:
                 if hierarchy.counts:
-                    cpu = max(cpu, int(_read_or_empty(f"{folder}/cpuacct.usage") or 0) // 1_000_000)
+                    cpu = max(cpu, int(self._read_or_empty(f"{folder}/cpuacct.usage") or 0) // 1_000_000)
                 if hierarchy.memory:
-                    peak = max(peak, int(_read_or_empty(f"{folder}/memory.max_usage_in_bytes") or 0))
+                    peak = max(peak, int(self._read_or_empty(f"{folder}/{PEAK}") or 0))
         return cpu, peak
 
     def remove(self) -> bool:
@@ -178,12 +204,13 @@ class Group:
         if self.joining:
             return False
         try:
-            self._used, _ = self.used(), self.ran_out_of_memory()
+            empty = _is_empty(self._made)
+            self._used, ran_out = self.used(), self.ran_out_of_memory()
+            if self._idle is not None and empty and not ran_out and self._begin_again():
+                self._idle.keep(self._made)
+                self._made, self._folders = Made([]), []
         except OSError:  # no descriptor
             return False
-        if self._idle is not None and self._begin_again():
-            self._idle.keep(Made(self._folders, self._owner, self._quota))
-            self._folders = []
         for place in list(self._folders):
             try:
                 _remove(place[1])
@@ -191,28 +218,24 @@ class Group:
                 continue
             self._folders.remove(place)
             self._idle = None  # what is left of it limits less than a group must
+        if not self._folders:
+            _close(self._made.files)
+            self._made = Made([])
         return not self._folders
 
     def _begin_again(self) -> bool:
-        """Reset what it counts, and its memory limit, since a process that is being spawned has none.
-
-        Return False if it cannot be used again: it is not empty, memory is still charged to it, or that cannot be known.
-        """
-        try:
-            if any(h.version == 2 or not _is_empty(folder) for h, folder in self._folders) or self.ran_out_of_memory():
-                return False
+        """Reset what it counts. Return False if it serves no other: memory is still charged to it, or somebody removed it."""
+        with unless_missing():
             for h, folder in self._folders:
                 if h.counts:
                     _write(f"{folder}/cpuacct.usage", "0")
-                if h.memory:
-                    for name in ("memory.memsw.limit_in_bytes",) * h.swap + ("memory.limit_in_bytes",) if self._limited else ():
-                        _write(f"{folder}/{name}", "-1")
-                    for name in ("memory.max_usage_in_bytes", *("memory.memsw.max_usage_in_bytes",) * h.swap):
-                        if _reset(f"{folder}/{name}") > MOST_CHARGED:
-                            return False
-        except OSError:  # no descriptor, or somebody removed it
-            return False
-        return bool(self._folders)
+            for path, fd in self._made.files.items():
+                if path.endswith((PEAK, SWAP_PEAK)):
+                    os.write(fd, b"0")
+                    if int(os.pread(fd, WHOLE, 0)) > MOST_CHARGED:
+                        return False
+            return True
+        return False
 
 
 class Idle:
@@ -227,13 +250,12 @@ class Idle:
         if len(self._there) > MOST_IDLE:
             _give_up(self._there.pop(0))
 
-    def take(self, owner: int) -> Made | None:
-        """Return the group of this owner that was kept last; None if there is none."""
-        for made in [each for each in reversed(self._there) if each.owner == owner]:
+    def take(self, owner: int, memory: int = 0, milli_cpu: int = 0) -> Made | None:
+        """Return the group of this owner with these limits that was kept last; None if there is none."""
+        for made in [each for each in reversed(self._there) if each[1:4] == (owner, memory, milli_cpu)]:
             self._there.remove(made)
-            with contextlib.suppress(FileNotFoundError):  # somebody removed it
-                if not any(_has_inner(folder) for _, folder in made.folders):
-                    return made
+            if _is_there(made):
+                return made
             _give_up(made)
         return None
 
@@ -248,12 +270,12 @@ class Cgroups:
         self.limits_memory = any(h.memory for h in hierarchies)
         self.limits_cpu = any(h.cpu for h in hierarchies)
 
-    def create(self, name: str, owner: int = -1) -> Group:
-        """Return a group without a memory limit: one that this owner's last task had, or a new one.
+    def create(self, name: str, owner: int = -1, memory: int = 0, milli_cpu: int = 0) -> Group:
+        """Return a group that a task of this owner with these limits had, or a new one without limits.
 
         Its folder has a number, too: the one of a start that failed may still be there, to be killed, when it is tried again.
         """
-        if (made := self._idle.take(owner)) is not None:
+        if (made := self._idle.take(owner, memory, milli_cpu)) is not None:
             return Group(made, self._idle)
         folders = []
         self._made += 1
@@ -265,7 +287,10 @@ class Cgroups:
                 _make_base(h.base, h.version)
                 _make(folder)
             folders.append((h, folder))
-        return Group(Made(folders, owner), self._idle)
+        group = Group(Made(folders, owner), self._idle)
+        if all(h.version == 1 for h in self._hierarchies):
+            group.keep_open()
+        return group
 
     def leftovers(self) -> list[Group]:
         """Return the groups that the last supervisor left."""
@@ -347,13 +372,26 @@ def _try(base: Path, kind: str, options: set[str], own: Path) -> Hierarchy | Non
                 swap = (probe / "memory.memsw.limit_in_bytes").exists()
         _can_be_joined(probe)
         _remove_probe(probe)
-        back = _ways_back(own, base) if version == 1 else ()
+        back = _ways_back(own, base) if version == 1 and not memory else ()
         return Hierarchy(base, version, memory, cpu, back, swap, counts)
     except OSError:
         _remove_probe(probe)
         with contextlib.suppress(OSError):
             base.rmdir()
         return None
+
+
+def _limit_memory(h: Hierarchy, folder: str, memory: int) -> None:
+    if h.version == 2:
+        _write(f"{folder}/memory.max", str(memory))
+        with unless_missing():
+            _write(f"{folder}/memory.swap.max", "0")
+            _write(f"{folder}/memory.oom.group", "1")
+        return
+    both = ("memory.memsw.limit_in_bytes",) * h.swap
+    for name in (*both, "memory.limit_in_bytes", *both):  # before, if there is no limit yet or a lower one
+        with unless_missing() if name in both else contextlib.nullcontext():
+            _write(f"{folder}/{name}", str(memory))
 
 
 def _ways_back(own: Path, base: Path) -> tuple[int, ...]:
@@ -364,19 +402,32 @@ def _ways_back(own: Path, base: Path) -> tuple[int, ...]:
     return ()
 
 
-def _has_inner(folder: str) -> bool:
-    """Return whether somebody made groups in a group."""
-    return os.stat(folder).st_nlink > 2
+def _is_empty(made: Made) -> bool:
+    """Return whether an open group has no process and no group in it."""
+    with unless_missing():
+        paths = [folder for _, folder in made.folders if made.files]
+        return bool(paths) and not any(os.fstat(made.files[path]).st_nlink > 2 or _read(f"{path}/{TASKS}") for path in paths)
+    return False
 
 
-def _is_empty(folder: str) -> bool:
-    return not _has_inner(folder) and not _read(f"{folder}/tasks")
+def _is_there(made: Made) -> bool:
+    """Return whether nobody removed an open group, made groups in it, or changed its limits, as a task of root may."""
+    with unless_missing():
+        there = [(os.stat(folder), made.files[folder]) for _, folder in made.folders]
+        same = all(each.st_nlink <= 2 and os.path.samestat(each, os.fstat(fd)) for each, fd in there)
+        return same and _limits(made) == made.written
+    return False
+
+
+def _limits(made: Made) -> tuple[bytes, ...]:
+    """Return the open limits of a group as they are; after them, something even if there are none."""
+    return (*(os.pread(fd, WHOLE, 0) for path, fd in made.files.items() if path.endswith(LIMITS)), b"")
 
 
 def _with_inner(folder: str) -> list[str]:
     """Return the folder of a group and those of the groups in it, the innermost first."""
     with contextlib.suppress(FileNotFoundError):
-        if _has_inner(folder):
+        if os.stat(folder).st_nlink > 2:
             return with_spare(lambda: [each for each, _, _ in os.walk(folder, topdown=False, onerror=_raise_unless_missing)])
     return [folder]
 
@@ -394,9 +445,15 @@ def _remove(folder: str) -> None:
 
 
 def _give_up(made: Made) -> None:
+    _close(made.files)
     for _, folder in made.folders:
         with contextlib.suppress(OSError):
             _remove(folder)
+
+
+def _close(files: Mapping[str, int]) -> None:
+    for fd in files.values():
+        os.close(fd)
 
 
 def _make(folder: str) -> None:
@@ -457,16 +514,6 @@ def _read_or_empty(path: str) -> str:
     with unless_missing():
         return _read(path)
     return ""
-
-
-def _reset(path: str) -> int:
-    """Set a counter to 0, and return what it is at once."""
-    fd = with_spare(os.open, path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        os.write(fd, b"0")
-        return int(os.pread(fd, WHOLE, 0))
-    finally:
-        os.close(fd)
 
 
 def _write(path: Path | str, text: str) -> None:

@@ -111,7 +111,6 @@ class ProcessGroups:
         self._to_spawn: SimpleQueue[tuple[_Start, ChildSetup, Callable[[], int]]] = SimpleQueue()
         self._spawned: SimpleQueue[tuple[_Start, ChildSetup, int]] = SimpleQueue()
         self._starting = 0  # between the two
-        self._to_limit: list[tuple[Group, Limits]] = []  # they run already
         self._sessions: set[int] = set()  # of groups that are not buried: the pids of their first processes
         for opening in proc.opening:
             Thread(target=self._spawn, args=[opening], daemon=True).start()
@@ -142,7 +141,9 @@ class ProcessGroups:
             if given.input:
                 given.input.begin(files[0])
             if self.cgroups:
-                group.cgroup = self.cgroups.create(name, given.person.uid if given.person is not None else os.geteuid())
+                owner = given.person.uid if given.person is not None else os.geteuid()
+                group.cgroup = self.cgroups.create(name, owner, given.limits.memory, given.limits.cpu)
+                group.cgroup.limit(given.limits.memory, given.limits.cpu)  # before any process is in it
             unless_set = threads(given.limits.cpu)
             setup = ChildSetup(given.person, given.export, unless_set, given.cores, given.input, group.cgroup, record)
             if not more and (run := prepared(program, files, setup)) is not None:
@@ -157,10 +158,7 @@ class ProcessGroups:
         return group
 
     def settle(self, wait: bool = True) -> None:
-        """Wait until all that is being started was executed, or was not. Until then, the pids of these groups are not known.
-
-        Without `wait`, only what is known by now is done: these programs run, and have no limits yet.
-        """
+        """Learn which starts were executed, and which were not: with `wait`, of all. Until then, their pids are unknown."""
         while self._starting and (wait or not self._spawned.empty()):
             self._starting -= 1
             start, setup, pid = self._spawned.get()
@@ -168,10 +166,6 @@ class ProcessGroups:
             if pid:
                 self._add(group, pid)
                 group.executed = True
-                if group.cgroup:
-                    self._to_limit.append((group.cgroup, start.given.limits))
-                with contextlib.suppress(OSError):  # no descriptor: tried again in `sweep`
-                    self._limit_spawned()  # at once: the others may take long to start
                 start.then(start.program)
             else:
                 try:
@@ -187,12 +181,6 @@ class ProcessGroups:
         self._by_pid[pid] = group
         self._sessions.add(pid)
 
-    def _limit_spawned(self) -> None:
-        while self._to_limit:
-            cgroup, limits = self._to_limit[-1]
-            cgroup.limit_running(limits.memory, limits.cpu)
-            self._to_limit.pop()
-
     def _spawn(self, opening: Lock) -> None:
         """Spawn programs, in one of several threads: each waits for its exec, and often for a program that took its core."""
         while True:
@@ -203,14 +191,12 @@ class ProcessGroups:
 
     def _fork_first(self, start: "_Start", setup: ChildSetup, more: Sequence[int] = ()) -> None:
         """Start the first process of a group by a fork; raises OSError."""
-        group, program, given, files, then, _ = start
+        group, program, _, files, then, _ = start
 
         def hear_of_start(failure: Failure | None) -> None:
             group.executed, group.failure = True, failure
             then(program)
 
-        if group.cgroup:
-            group.cgroup.limit(given.limits.memory, given.limits.cpu)
         self._add(group, self._fork(program, [*files, *more], setup, hear_of_start))
 
     def attach(
@@ -415,7 +401,6 @@ class ProcessGroups:
         _give_away(start)
 
     def sweep(self) -> None:
-        self._limit_spawned()
         if self.cgroups:
             self.cgroups.sweep()
 

@@ -5,10 +5,11 @@ It does what :mod:`fairlead.engines.local.child` does, for tasks that need no Py
 
 import os
 import resource
+import signal
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 
-from fairlead.engines.local.child import FILES, ChildSetup, own_environment
+from fairlead.engines.local.child import DEFAULT_SIGNALS, FILES, ChildSetup, own_environment
 from fairlead.engines.local.kernel import vfork
 from fairlead.engines.local.messages import Program
 
@@ -17,11 +18,9 @@ def prepared(program: Program, files: list[int], setup: ChildSetup) -> Callable[
     """Return what starts a program, in any thread; `files` become its descriptors from 1 on.
 
     It returns the pid once the program is executed; 0 if that failed, which a fork then meets again and reports. None if a fork
-    must do it: another user, a terminal, a stored environment, a worker.
+    must do it: another user, a terminal, a stored environment, a worker, a cgroup of version 1 that is not kept open.
     """
-    if setup.person is not None or setup.export or (setup.input is not None and setup.input.terminal):
-        return None
-    if setup.record is None or (setup.cgroup is not None and not setup.cgroup.back and not setup.cgroup.born_in):
+    if setup.person is not None or setup.record is None or setup.export or (setup.input is not None and setup.input.terminal):
         return None
     try:
         cwd, *argv = _c_strings([program.cwd, *program.argv], program.encoding)
@@ -32,12 +31,15 @@ def prepared(program: Program, files: list[int], setup: ChildSetup) -> Callable[
         if min(given) < len(given):  # a dup2 could overwrite a descriptor that is still needed
             return None
         cores = sum(1 << core for core in setup.cores).to_bytes(128, "little") if setup.cores else b""
-        back, born_in = (setup.cgroup.back, setup.cgroup.born_in.encode()) if setup.cgroup else ((), b"")
-        groups = [name.encode() for name in setup.cgroup.ways_in()] if setup.cgroup and back else []
-        path = _found(argv[0], cwd, asked["PATH"].encode(program.encoding) if "PATH" in asked else os.fsencode(os.defpath))
+        born_in = setup.cgroup.born_in.encode() if setup.cgroup else b""
+        groups, ours = setup.cgroup.kept_ways_in() if setup.cgroup else ([], [])
+        if setup.cgroup and not born_in and not groups and not ours:
+            return None
+        folders = asked["PATH"].encode(program.encoding) if "PATH" in asked else os.fsencode(os.defpath)
     except (OSError, ValueError, LookupError):
         return None
-    return partial(vfork.start, path, cwd, argv, variables, groups, back, born_in, given, cores, _most_files(), *setup.record)
+    paths, more = _paths(argv[0], folders), (given, cores, _signals(), _most_files())
+    return partial(vfork.start, paths, cwd, argv, variables, groups, ours, born_in, *more, *setup.record)
 
 
 @cache
@@ -61,18 +63,21 @@ def _c_strings(words: list[str], encoding: str) -> list[bytes]:
 
 
 @cache
+def _signals() -> bytes:
+    """Return the signals for which this process has no default action: a program does not get their handlers."""
+    return bytes(number for number in DEFAULT_SIGNALS if signal.getsignal(number) != signal.SIG_DFL)
+
+
+@cache
 def _most_files() -> int:
     """Return the limit of open files that a program gets; -1 if it is ours."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return -1 if FILES in (resource.RLIM_INFINITY, soft) else FILES
 
 
-def _found(name: bytes, cwd: bytes, folders: bytes) -> bytes:
-    """Return the path of a program by a PATH, from its folder."""
+@lru_cache(64)
+def _paths(name: bytes, folders: bytes) -> list[bytes]:
+    """Return where a program may be by a PATH, in order; relative ones are from its folder."""
     if b"/" in name:
-        return name
-    for folder in folders.split(b":"):
-        path = b"%b/%b" % (folder, name) if folder else name
-        if os.access(path if path[:1] == b"/" else os.path.join(cwd, path), os.X_OK):
-            return path
-    raise FileNotFoundError(name)
+        return [name]
+    return [b"%b/%b" % (folder, name) if folder else name for folder in folders.split(b":")]

@@ -395,7 +395,7 @@ class Supervisor:
                 self._has_ended(task, Outcome.SIGNALLED, signal.SIGTERM)
             elif task not in self.tasks.running and task not in self.ended and task not in self.postponed:
                 self._start(task, start)
-                self.groups.settle(wait=False)  # and those before must not run without limits until the last is started
+                self.groups.settle(wait=False)
                 self._reap()  # starting many takes long, and that must not count as run time of one that ends meanwhile
 
     def _start(self, task: messages.Task, start: messages.Start) -> None:

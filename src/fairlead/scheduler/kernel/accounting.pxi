@@ -149,8 +149,11 @@ cdef void _take_of_node(View v, i64 n, i64 j, i64 t, i64 sign, double at) noexce
         give_back_at(v, n, v.jobs[j].queue, v.jobs[j].shape_row, v.tasks[t].until, sign)
         set_idle(v, n)
     q = v.jobs[j].queue
+    note_lack(v, q, at)
     v.queues[0].events += 1
     v.counts[NEWS] += 1
+    if sign < 0 and v.queues[line_of(v, q)].debt > 0.0:
+        enlist(v, line_of(v, q))
     if v.counts[IN_ORDER]:
         touch_queue(v, q)
         if sign < 0:

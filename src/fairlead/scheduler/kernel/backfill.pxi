@@ -55,7 +55,7 @@ cdef bint _may_owe(View v, i64 b) noexcept nogil:
     x = line_of(v, leaf)
     if not v.counts[RESERVES] or v.times[DEBTS_AT] < v.times[MOMENT] or not v.queues[x].in_list or v.times[NOW] < v.queues[x].put_off:
         return False
-    if v.queue_cache[x].passed == v.counts[CYCLE] or v.best[v.queue_cache[leaf].base + 1] != b:
+    if v.queue_cache[x].passed == v.counts[CYCLE] or v.trees[v.queue_cache[leaf].base + 1].best != b:
         return False
     job = current_job(v, b)
     if v.groups[b].is_framework or v.groups[b].revocable or v.group_cache[b].hopeless or job == NONE:
@@ -68,14 +68,17 @@ cdef bint _may_owe(View v, i64 b) noexcept nogil:
 
 cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
     """Compute what :func:`_may_owe` returns for the oldest group of a line; the cheapest questions first."""
-    cdef bint owed
+    cdef bint owed, first
+    first = v.queues[x].reserved == 0 and v.times[NOW] - v.jobs[job].submitted_at >= lasts(v, b, job)
+    if not first and v.queues[x].debt < patience(v, x):
+        return False
     lack = lacks(v, b, x) if x == v.groups[b].leaf else 0.0
     if x == v.groups[b].leaf and _still_helps(v, b, x, False, lack) and not _waits_beyond_turn(v, b, x):
         return False
     if size_of(v, b) == 0.0 or (v.group_cache[b].keeping and (v.groups[b].gang > 0 or served_tasks(v, b) > 0)):
         return False
     owed = _is_owed(v, b, x)
-    if not owed and (v.queues[x].reserved > 0 or v.times[NOW] - v.jobs[job].submitted_at < lasts(v, b, job)):
+    if not owed and not first:
         return False
     why = what_stops(v, b)
     if why != NOT_REACHED and why != NO_NODE:
@@ -216,7 +219,7 @@ cdef void unpark_oldest(View v, i64 x) noexcept nogil:
     """
     if v.times[DEBTS_AT] < v.times[MOMENT] or not v.queues[x].in_list or v.times[NOW] < v.queues[x].put_off:
         return
-    b = v.best[v.queue_cache[x].base + 1]
+    b = v.trees[v.queue_cache[x].base + 1].best
     if v.queue_cache[x].inner:
         b = v.queue_cache[x].oldest = _oldest_that_may_owe(v, x, x)
     if b != NONE and v.group_cache[b].parked and (v.queue_cache[x].inner or _may_owe(v, b)):
@@ -228,10 +231,10 @@ cdef i64 _oldest_that_may_owe(View v, i64 q, i64 x) noexcept nogil:
     """Return the group that goes first, of those of a queue of line x that may owe; NONE."""
     base, slots, found = v.queue_cache[q].base, v.queue_cache[q].slots, NONE
     if not v.queue_cache[q].inner:
-        b = v.best[base + 1]
+        b = v.trees[base + 1].best
         return b if b != NONE and _may_owe(v, b) else NONE
     for place in range(base + slots, base + 2 * slots if is_by_jobs(v, q) else 0):
-        b = _oldest_that_may_owe(v, v.best[place], x) if v.best[place] != NONE else NONE
+        b = _oldest_that_may_owe(v, v.trees[place].best, x) if v.trees[place].best != NONE else NONE
         if b != NONE and (found == NONE or _is_older(v, x, b, found)):
             found = b
     return found
@@ -563,15 +566,16 @@ cdef i64 _ends_on(View v, i64 b, i64 n, i64 own, double now, Ranked *ends, i64 *
     Ends whose room a guarantee takes back are left out; `gone` is as in :func:`relied_on`. For a line that runs nothing, no task is
     expected to outlast the longest known, and one that has, to last more than as long again.
     """
-    cdef double[TAILS] tails
+    cdef Tails tails
     cdef bint counts, soon
+    tails.job = NONE
     count, t, part, soon = 0, v.nodes[n].task, part_left(v, n), v.queues[line_of(v, v.groups[b].leaf)].tasks == 0
     while t != NONE:
         q = v.jobs[v.tasks[t].job].queue
         counts = not v.queue_cache[q].apart if own == NONE else counts_on(v, own, q)
-        at = expected_end(v, t, now, part, tails) if counts else INFINITY
+        at = expected_end(v, t, now, part, &tails) if counts else INFINITY
         if counts and soon:
-            longest = set_tails(v, v.tasks[t].job, tails)
+            longest = tails_of(v, v.tasks[t].job, &tails)
             age = max(0.0, now - v.tasks[t].started_at) if v.tasks[t].status == RUNNING else 0.0
             at = min(at, now + max(MIN_FORECAST_SECONDS, longest - age if age < longest else age))
         if at < INFINITY:
@@ -649,10 +653,10 @@ cdef double part_left(View v, i64 n) noexcept nogil:
     return 1.0 - NODE_FREE_ODDS ** (1.0 / max(1, count))
 
 
-cdef double expected_end(View v, i64 t, double now, double part, double *tails) noexcept nogil:
+cdef double expected_end(View v, i64 t, double now, double part, Tails *tails) noexcept nogil:
     """Return when all but a fraction `part` of tasks like this have ended; an earlier forecast stays until it is over.
 
-    `tails`, shape (3, BINS + 1), is scratch.
+    `tails` is scratch: see :func:`tails_of`.
     """
     tasks = v.tasks
     if now < tasks[t].until < INFINITY:
@@ -661,8 +665,8 @@ cdef double expected_end(View v, i64 t, double now, double part, double *tails) 
         return now + MIN_FORECAST_SECONDS
     j = tasks[t].job
     age = max(0.0, now - tasks[t].started_at) if tasks[t].status == RUNNING else 0.0
-    longest = set_tails(v, j, tails)
-    lasts = max(age, min(v.jobs[j].time_limit, duration(tails, longest, age, part, INFINITY)))
+    longest = tails_of(v, j, tails)
+    lasts = max(age, min(v.jobs[j].time_limit, duration(tails.of, longest, age, part, INFINITY)))
     return now + max(MIN_FORECAST_SECONDS, lasts - age)
 
 

@@ -24,7 +24,7 @@ cdef Plan plan_cycle(View v, bint thorough, i64 most, double now) noexcept nogil
     Parameters
     ----------
     v : View
-        Unchanged afterwards, but its order is brought up to date.
+        Unchanged afterwards, but its order is brought up to date if anybody waits.
     thorough : bool
         Try all pending groups, and record in the cache why each was not served (see `stop`). Nothing is reserved.
     most : int
@@ -57,9 +57,13 @@ cdef Plan plan_cycle(View v, bint thorough, i64 most, double now) noexcept nogil
     v.counts[NEWS] += now != v.times[NOW]
     v.times[NOW], v.counts[OFFERED], v.counts[PASSED] = now, 0, 0
     promises = not thorough and now < INFINITY and v.times[IDLE_BUDGET] > 0.0
+    plan = Plan(SERVE, 0, NONE, False, now, 0, NONE, 0)
+    if not thorough and v.queues[0].waits == 0 and v.counts[HOLDS] == 0:  # the next cycle brings the order up to date
+        v.counts[CYCLE] += 2
+        v.counts[OUT] = v.counts[STOPS] = 0
+        return plan
     _begin(v)
     v.counts[RESERVES] = 1 if promises else 0
-    plan = Plan(SERVE, 0, NONE, False, now, 0, NONE, 0)
     if not thorough and v.counts[HOLDS] > 0:
         plan = review(v, now)
     if plan.what == SERVE:
@@ -285,7 +289,7 @@ cdef bint _is_out(View v, i64 b) noexcept nogil:
     """Return True if a group is not served any more in this cycle."""
     leaf = v.groups[b].leaf
     if v.queues[leaf].strict:
-        return v.queue_cache[leaf].shut or v.best[v.queue_cache[leaf].base + 1] != b
+        return v.queue_cache[leaf].shut or v.trees[v.queue_cache[leaf].base + 1].best != b
     return v.group_cache[b].out
 
 

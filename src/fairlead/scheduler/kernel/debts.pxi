@@ -12,12 +12,15 @@
   are of lines; such a queue's children have what it lacks in common.
 - **Counting**: debts are counted at the first event of a moment, once as many tasks have started or ended, or jobs
   come, as there were active queues, divided by VISITS_PER_EVENT. So it costs each event a few queues. All of it follows from the facts.
+  Between two counts parts are as at the last, and what a leaf lacked is added up before a task of it starts or ends: else who ran
+  and ended a task between two counts would be owed as if it had run nothing.
   Only in moments in which they were counted is anybody given a reservation.
 - **Ties**: where siblings' shares tie, who is owed more goes first, once after each count: debt times part, of all lines below, if a
   debt is a part of its work. So heavy queues with large tasks keep a node that was drained for them. Under other policies, such as
   fairtree, a key may not rise with what is served: siblings take turns. Without a budget the order is the policy's alone.
-- **List**: the lines that may be owed something: since the last count a job came while nothing waited or the oldest may have been passed; or
-  by that count they were owed a part of their work, or their reservation was put off. The root's `listed` is its length.
+- **List**: the lines that are asked whether they are owed room, in the moment of a count. A line owed a part of its work is listed if its debt
+  has passed another multiple of that part, or one of its tasks started or ended since the last such moment. A line that is put off is listed
+  until that is over, and so is one for which, in this moment, a job comes while nothing waits, or that may pass its oldest. The root's `listed` is its length.
 """
 
 
@@ -57,11 +60,13 @@ cpdef void note_pending(View v, i64 b, i64 more) noexcept nogil:
 
 cdef void _count_group(View v, i64 b, i64 more) noexcept nogil:
     v.queues[v.groups[b].leaf].pending += more
+    v.queues[0].waits += more
     v.queues[v.groups[b].leaf].wants |= ANYTHING if v.groups[b].is_framework else needs_of(v, v.groups[b].shape_row)
 
 
 cpdef void count_pending(View v) noexcept nogil:
-    """Compute `pending` of all leaves, what they want, and `reserved` of all lines."""
+    """Compute `pending` of all leaves, what they want, `waits`, and `reserved` of all lines."""
+    v.queues[0].waits = 0
     for q in range(v.counts[QUEUES]):
         v.queues[q].pending = v.queues[q].reserved = 0
     for h in range(v.counts[HOLDS]):
@@ -75,39 +80,46 @@ cpdef void count_pending(View v) noexcept nogil:
 cdef void note_passing(View v, i64 leaf) noexcept nogil:
     """Note that a task was placed: it may have passed the oldest job of its line."""
     x = line_of(v, leaf)
-    if x != leaf or v.queues[leaf].pending > 1:
+    if x != leaf or v.queues[leaf].pending > 1 or v.queues[x].debt > 0.0:
         enlist(v, x)
 
 
 cpdef void begin_moment(View v, double at) noexcept nogil:
     """Count debts, if it is time for that, before the first task of a moment starts, ends or comes, or queues change."""
     if at > v.times[MOMENT]:
+        if v.times[DEBTS_AT] >= v.times[MOMENT]:  # all that were listed have been asked
+            _clear_list(v)
         v.times[MOMENT] = at
         if VISITS_PER_EVENT * v.queues[0].events >= v.queues[0].line:
             _count_debts(v, at)
 
 
-cdef void _count_debts(View v, double at) noexcept nogil:
-    """Compute all parts, and add up what each line has lacked since the last count."""
-    n, mark, passed = v.counts[QUEUES], v.scratches, at - v.times[DEBTS_AT]
-    if passed == INFINITY:
-        passed = 0.0
-    owed, hungry = floats(v, n), flags(v, 3 * n)
-    active, lines = hungry + n, hungry + 2 * n
-    v.counts[NEWS] += 1
-    v.times[DEBTS_AT], v.queues[0].events, v.queues[0].line = at, 0, 0
+cdef void _clear_list(View v) noexcept nogil:
     for k in range(v.queues[0].listed):
         v.queues[v.queues[k + 1].line].in_list = False
     v.queues[0].listed = 0
+
+
+cdef void _count_debts(View v, double at) noexcept nogil:
+    """Compute all parts, and add up what each line has lacked since the last count."""
+    n, mark = v.counts[QUEUES], v.scratches
+    owed, hungry = floats(v, n), flags(v, 4 * n)
+    active, lines, moved = hungry + n, hungry + 2 * n, hungry + 3 * n
+    v.counts[NEWS] += 1
+    v.queues[0].events = v.queues[0].line = 0
+    for k in range(v.queues[0].listed):
+        moved[v.queues[k + 1].line] = True
+    _clear_list(v)
     _note_hungry(v, hungry, active, lines)
     _set_parts(v, hungry, active)
     for x in range(n):
         if active[x]:
             v.queues[0].line += 1
         if lines[x] and active[x]:
-            owed[x] = _count_debt(v, x, hungry[x], passed, at)
+            owed[x] = _count_debt(v, x, hungry[x], moved[x], at)
         elif lines[x]:
             v.queues[x].debt = v.queues[x].put_off = v.queues[x].wasted = 0.0
+    v.times[DEBTS_AT] = at
     for q in range(n - 1, 0, -1):
         p = v.queues[q].parent
         owed[p] += owed[q]
@@ -115,21 +127,44 @@ cdef void _count_debts(View v, double at) noexcept nogil:
     release(v, mark)
 
 
-cdef double _count_debt(View v, i64 x, bint hungry, double passed, double at) noexcept nogil:
-    """Add up what an active line has lacked; return its debt times its part if that is a part of its work, and it waits; else 0."""
-    owed = 0.0
+cdef double _count_debt(View v, i64 x, bint hungry, bint moved, double at) noexcept nogil:
+    """Add up what an active line lacked; return its debt times its part if that is a part of its work, and it waits; else 0.
+
+    List it if it is to be asked; `moved` if a task of it has started or ended.
+    """
+    owed, before, part = 0.0, v.queues[x].debt, _add_lack(v, x, hungry, at)
+    least = patience(v, x) if hungry and v.queues[x].debt > 0.0 else INFINITY
+    if v.queues[x].debt >= least:
+        owed = v.queues[x].debt * part
+        if moved or least == 0.0 or floor(before / least) < floor(v.queues[x].debt / least):
+            enlist(v, x)
+    if hungry and v.queues[x].put_off > 0.0:
+        enlist(v, x)
+    if v.queues[x].put_off <= at:
+        v.queues[x].put_off = 0.0
+    return owed
+
+
+cdef double _add_lack(View v, i64 x, bint hungry, double at) noexcept nogil:
+    """Add up what a line has lacked, or had more, since that was added up; return its part if it waits."""
+    passed, part = at - max(v.queues[x].debt_at, v.times[DEBTS_AT]), 0.0
+    v.queues[x].debt_at = at
     if hungry or v.queues[x].debt > 0.0:
         part, lack = _part_and_lack(v, x)
-        lack /= part
-        if lack < 0 or hungry:
-            v.queues[x].debt = max(0.0, v.queues[x].debt + lack * passed)
-        if hungry and v.queues[x].debt > 0.0 and v.queues[x].debt >= patience(v, x):
-            owed = v.queues[x].debt * part
+        if passed < INFINITY and (hungry or lack < 0):
+            v.queues[x].debt = max(0.0, v.queues[x].debt + lack / part * passed)
     if v.queues[x].debt == 0.0:
         v.queues[x].owed_since, v.queues[x].wasted = at, 0.0
-    if hungry and (v.queues[x].put_off > 0.0 or owed > 0.0):
-        enlist(v, x)
-    return owed
+    return part
+
+
+cdef void note_lack(View v, i64 leaf, double at) noexcept nogil:
+    """Add up what a line that is a leaf lacked before it uses more or less, if its part is known."""
+    if at > v.queues[leaf].debt_at and at > v.times[DEBTS_AT] and leaf > 0 and not is_by_jobs(v, v.queues[leaf].parent):
+        for r in range(v.len_total):
+            if v.due[leaf * v.len_total + r] > 0.0:
+                _add_lack(v, leaf, v.queues[leaf].pending > 0 and _may_run_more(v, leaf), at)
+                return
 
 
 cdef void _set_owed(View v, i64 q, i64 owed) noexcept nogil:
@@ -138,7 +173,7 @@ cdef void _set_owed(View v, i64 q, i64 owed) noexcept nogil:
         v.queues[q].owed = owed
         if v.counts[IN_ORDER]:
             v.queue_cache[q].last_served = turn_of(v, q)
-            touch_queue(v, q)
+            set_turn(v, q)
 
 
 cdef double patience(View v, i64 x) noexcept nogil:
@@ -157,12 +192,16 @@ cdef void _note_hungry(View v, flag *hungry, flag *active, flag *lines) noexcept
             x = line_of(v, q)
             lines[x] = True
             v.queues[x].wants |= v.queues[q].wants
-        hungry[q] = hungry[q] and v.queues[q].tasks < v.queues[q].max_tasks and v.queues[q].jobs < v.queues[q].max_jobs
+        hungry[q] = hungry[q] and _may_run_more(v, q)
         active[q] = active[q] or hungry[q] or v.queues[q].tasks > 0
         if p != NONE:
             inner[p] = True
             hungry[p] |= hungry[q]
             active[p] |= active[q]
+
+
+cdef bint _may_run_more(View v, i64 q) noexcept nogil:
+    return v.queues[q].tasks < v.queues[q].max_tasks and v.queues[q].jobs < v.queues[q].max_jobs
 
 
 cdef void _set_parts(View v, flag *hungry, flag *active) noexcept nogil:

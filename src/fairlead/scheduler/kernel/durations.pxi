@@ -72,7 +72,7 @@ cdef i64 _row_for(View v, i64 about, i64 key) noexcept nogil:
         return row
     histograms, places, s = v.histograms, v.histogram_places, set_of(about, key)
     free, victim = NONE, NONE
-    for way in range(WAYS):
+    for way in range(WAYS - 1, -1, -1):  # the first free one, where it is found soonest
         other = places[s * WAYS + way]
         if other == NONE:
             free = way
@@ -205,6 +205,13 @@ cdef double set_tails(View v, i64 j, double *tails) noexcept nogil:
             b += 1
         longest = max(longest, b)
     return <double>EDGES[longest]
+
+
+cdef double tails_of(View v, i64 j, Tails *tails) noexcept nogil:
+    """Call :func:`set_tails`, unless it was for the same job row last."""
+    if tails.job != j:
+        tails.job, tails.longest = j, set_tails(v, j, tails.of)
+    return tails.longest
 
 
 cdef double censor_tails(View v, i64 j, double *tails, const int *running, double longest) noexcept nogil:

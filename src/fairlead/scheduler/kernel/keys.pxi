@@ -127,13 +127,13 @@ cdef bint _may_go_first(View v, i64 q, i64 node) noexcept nogil:
         left = v.guarantee[q * m + r] - _has(v, q, r)
         if v.guarantee[q * m + r] > 0 and 0 < least[r] < INFINITE and least[r] > left:
             return False
-        if left > 0 and v.needs[node] & needs_bit(r):
+        if left > 0 and v.trees[node].needs & needs_bit(r):
             may = True
     return may or _child_may_go_first(v, q, node)
 
 
 cdef bint _child_may_go_first(View v, i64 q, i64 node) noexcept nogil:
-    return v.queue_cache[q].inner and v.best[node] != NONE and v.queue_cache[v.best[node]].below == 0
+    return v.queue_cache[q].inner and v.trees[node].best != NONE and v.queue_cache[v.trees[node].best].below == 0
 
 
 cdef i64 _has(View v, i64 q, i64 r) noexcept nogil:

@@ -53,8 +53,7 @@ cdef i64 over_counts(View v, i64 b) noexcept nogil:
 
     Tasks that room is kept for, for claims of other groups, count as running.
     """
-    cdef bint kept
-    started, kept = is_started(v, b), v.counts[HOLDS] > 0
+    cdef bint kept = v.counts[HOLDS] > 0
     count = tasks_left(v, b) if v.groups[b].gang > 0 else 1
     q = v.groups[b].leaf
     while q != NONE:
@@ -64,7 +63,7 @@ cdef i64 over_counts(View v, i64 b) noexcept nogil:
             tasks, jobs = tasks + more[0], jobs + more[1]
         if tasks + count > v.queues[q].max_tasks:
             return MAX_TASKS
-        if not started and jobs >= v.queues[q].max_jobs:
+        if jobs >= v.queues[q].max_jobs and not is_started(v, b):
             return MAX_JOBS
         q = v.queues[q].parent
     return NOT_REACHED

@@ -56,10 +56,10 @@ cpdef bint set_group(View v, i64 b) noexcept nogil:
     cache, resources = v.group_cache, m
     leaf = v.groups[b].leaf
     base, place = v.queue_cache[leaf].base, v.queue_cache[leaf].slots + cache[b].slot
-    first, job = v.best[base + 1], current_job(v, b)
+    first, job, node = v.trees[base + 1].best, current_job(v, b), &v.trees[base + place]
     if (job == NONE and not v.groups[b].is_framework) or cache[b].out:
         cache[b].lasts_known = False  # not invalidated while the group is outside the tree
-        if v.best[base + place] == NONE:
+        if node.best == NONE:
             return False
         _clear(v, base + place)
     else:
@@ -70,7 +70,7 @@ cpdef bint set_group(View v, i64 b) noexcept nogil:
         if cache[b].keeping or v.queues[leaf].guarded:
             shortest = -1  # any duration may use its own hold, or room of those that its guarantee precedes
         least, shape = &v.least[(base + place) * v.cols_least], v.groups[b].shape_row
-        changed = v.best[base + place] != b or v.may_fit[base + place] == cache[b].parked
+        changed = node.best != b or node.may_fit == cache[b].parked
         for r in range(resources):
             changed |= _put(least, r, v.demand[shape * m + r])
         changed |= _put(least, resources + JOBS_NEEDED, 0 if v.groups[b].started > 0 or is_started(v, b) else 1)
@@ -78,11 +78,10 @@ cpdef bint set_group(View v, i64 b) noexcept nogil:
         changed |= _put(least, resources + NUMBER, cache[b].number)
         changed |= _put(least, resources + SHORTEST, shortest)
         needs, cell = needs_of(v, shape), _cell_of(v, shape)
-        changed |= v.needs[base + place] != needs or v.cells[base + place] != cell
+        changed |= node.needs != needs or node.cells != cell
         if not changed:
             return False
-        v.may_fit[base + place] = not cache[b].parked
-        v.best[base + place], v.needs[base + place], v.cells[base + place] = b, needs, cell
+        node.best, node.may_fit, node.needs, node.cells = b, not cache[b].parked, needs, cell
     changed = _climb_tree(v, leaf, base, place, b)
     if v.queues[leaf].strict:
         # The tree may be new, and its first group not the one that was first.
@@ -95,9 +94,9 @@ cdef void set_may_fit(View v, i64 b, bint may) noexcept nogil:
     """Change only `may_fit` of a group's place, and above it as far as that changes."""
     q = v.groups[b].leaf
     i, base = v.queue_cache[q].slots + v.group_cache[b].slot, v.queue_cache[q].base
-    while v.may_fit[base + i] != may:
-        v.may_fit[base + i] = may
-        if not may and (v.may_fit[base + (i ^ 1)] if i > 1 else v.queue_cache[q].maybe_stale):
+    while v.trees[base + i].may_fit != may:
+        v.trees[base + i].may_fit = may
+        if not may and (v.trees[base + (i ^ 1)].may_fit if i > 1 else v.queue_cache[q].maybe_stale):
             return
         i >>= 1
         if i == 0:
@@ -174,12 +173,12 @@ cdef i64 cells_within(View v, i64 *room, i64 *held) noexcept nogil:
 
 cdef void _unpark_unless_first(View v, i64 leaf, i64 base, i64 b) noexcept nogil:
     """Unpark a group that is not the first of its strict leaf: only the first is searched for room."""
-    if b == NONE or v.best[base + 1] == b or not v.group_cache[b].parked:
+    if b == NONE or v.trees[base + 1].best == b or not v.group_cache[b].parked:
         return
     v.group_cache[b].parked = False
     place = v.queue_cache[leaf].slots + v.group_cache[b].slot
-    if v.best[base + place] == b:
-        v.may_fit[base + place] = True
+    if v.trees[base + place].best == b:
+        v.trees[base + place].may_fit = True
         _climb_tree(v, leaf, base, place, b)
 
 
@@ -215,7 +214,7 @@ cdef void invalidate_estimates(View v, i64 j, i64 whose) noexcept nogil:
     leaf = v.jobs[j].queue
     base, slots = v.queue_cache[leaf].base, v.queue_cache[leaf].slots
     for place in range(base + slots, base + 2 * slots):
-        b = v.best[place]
+        b = v.trees[place].best
         if b != NONE:
             waits = v.groups[b].head
             if whose != P90_OF_FAMILY or (waits != NONE and (waits == j or v.jobs[waits].family == v.jobs[j].family)):
@@ -238,18 +237,17 @@ cdef bint _put(i64 *row, i64 at, i64 value) noexcept nogil:
 
 
 cdef void _clear(View v, i64 node) noexcept nogil:
-    v.best[node] = NONE
-    v.may_fit[node] = False
+    v.trees[node].best, v.trees[node].may_fit, v.trees[node].needs, v.trees[node].cells = NONE, False, 0, 0
     for r in range(v.cols_least):
         v.least[node * v.cols_least + r] = INFINITE
-    v.needs[node] = v.cells[node] = 0
 
 
 cdef bint _set_node(View v, i64 q, i64 base, i64 i, bint is_leaf) noexcept nogil:
     """Compute a node of queue q's tree from its two children; return True if it changed."""
     cdef bint changed
-    left, right = base + 2 * i, base + 2 * i + 1
-    a, b = v.best[left], v.best[right]
+    left, right, node = &v.trees[base + 2 * i], &v.trees[base + 2 * i + 1], &v.trees[base + i]
+    a, b, columns = left.best, right.best, v.cols_least
+    one, other, both, news = &v.least[(base + 2 * i) * columns], &v.least[(base + 2 * i + 1) * columns], &v.least[(base + i) * columns], 0
     best = a
     if a == NONE:
         best = b
@@ -262,22 +260,18 @@ cdef bint _set_node(View v, i64 q, i64 base, i64 i, bint is_leaf) noexcept nogil
                 v, a, cache[a].below, cache[a].first, cache[a].level, b, cache[b].below, cache[b].first, cache[b].level
             )
         best = a if first else b
-    changed = v.best[base + i] != best
-    v.best[base + i] = best
     if v.queues[q].strict:  # nothing behind the best is served
-        left = right = left if best == a else right
-    may_fit = v.may_fit[left] or v.may_fit[right]
-    changed |= v.may_fit[base + i] != may_fit
-    v.may_fit[base + i] = may_fit
-    needs, cells = v.needs[left] | v.needs[right], v.cells[left] | v.cells[right]
-    changed |= v.needs[base + i] != needs or v.cells[base + i] != cells
-    v.needs[base + i], v.cells[base + i] = needs, cells
-    columns = v.cols_least
-    one, other, both, news = &v.least[left * columns], &v.least[right * columns], &v.least[(base + i) * columns], 0
+        if best == a:
+            right, other = left, one
+        else:
+            left, one = right, other
+    may_fit, needs, cells = left.may_fit or right.may_fit, left.needs | right.needs, left.cells | right.cells
+    changed = node.best != best or node.may_fit != may_fit or node.needs != needs or node.cells != cells
+    node.best, node.may_fit, node.needs, node.cells = best, may_fit, needs, cells
     if a == NONE or b == NONE:  # the usual case at a low load
         one = one if b == NONE else other
-        if memcmp(both, one, columns * sizeof(i64)) == 0:
-            return changed
+        if not changed and memcmp(both, one, columns * sizeof(i64)) == 0:
+            return False
         memcpy(both, one, columns * sizeof(i64))
         return True
     for r in range(columns):
@@ -293,7 +287,7 @@ cdef bint _climb_tree(View v, i64 q, i64 base, i64 place, i64 child) noexcept no
     leaf = is_leaf(v, q)
     i = place >> 1
     while i > 0:
-        was = v.best[base + i] == child
+        was = v.trees[base + i].best == child
         if not _set_node(v, q, base, i, leaf) and not was:
             return False
         i >>= 1
@@ -313,19 +307,18 @@ cpdef void set_queue(View v, i64 q) noexcept nogil:
     base, place = cache[p].base, cache[p].slots + cache[q].slot
     if v.counts[HDRF_SOMEWHERE]:
         _count_up(v, q)
-    if v.best[top] == NONE or cache[q].shut:
+    if v.trees[top].best == NONE or cache[q].shut:
         _clear(v, base + place)
         _climb_tree(v, p, base, place, q)
         return
     _set_keys_of(v, q)
-    may_fit = v.may_fit[top] or cache[q].maybe_stale
-    if v.best[base + place] == q and v.may_fit[base + place] == may_fit and _is_same_least(v, base + place, top):
+    may_fit, node = v.trees[top].may_fit or cache[q].maybe_stale, &v.trees[base + place]
+    if node.best == q and node.may_fit == may_fit and _is_same_least(v, base + place, top):
         _climb_by_key(v, base, place, q)
         return
     for r in range(v.cols_least):
         v.least[(base + place) * v.cols_least + r] = v.least[top * v.cols_least + r]
-    v.may_fit[base + place] = may_fit
-    v.best[base + place], v.needs[base + place], v.cells[base + place] = q, v.needs[top], v.cells[top]
+    node.best, node.may_fit, node.needs, node.cells = q, may_fit, v.trees[top].needs, v.trees[top].cells
     _climb_tree(v, p, base, place, q)
 
 
@@ -338,7 +331,7 @@ cdef void _set_keys_of(View v, i64 q) noexcept nogil:
 
 
 cdef bint _is_same_least(View v, i64 one, i64 other) noexcept nogil:
-    if v.needs[one] != v.needs[other] or v.cells[one] != v.cells[other]:
+    if v.trees[one].needs != v.trees[other].needs or v.trees[one].cells != v.trees[other].cells:
         return False
     for r in range(v.cols_least):
         if v.least[one * v.cols_least + r] != v.least[other * v.cols_least + r]:
@@ -350,17 +343,25 @@ cdef void _climb_by_key(View v, i64 base, i64 place, i64 child) noexcept nogil:
     """After a change of a queue's key alone, the usual case, update the best children above it."""
     cache, best, i = v.queue_cache, child, place
     while i > 1:
-        other = v.best[base + (i ^ 1)]
+        other = v.trees[base + (i ^ 1)].best
         i >>= 1
         if other != NONE and queue_goes_before(
             v, other, cache[other].below, cache[other].first, cache[other].level,
             best, cache[best].below, cache[best].first, cache[best].level,
         ):  # fmt: skip
             best = other
-        was = v.best[base + i]
+        was = v.trees[base + i].best
         if was == best and was != child:
             return
-        v.best[base + i] = best
+        v.trees[base + i].best = best
+
+
+cdef void set_turn(View v, i64 q) noexcept nogil:
+    """Update a queue's place among its siblings where only their ties change."""
+    p = v.queues[q].parent
+    base, place = v.queue_cache[p].base, v.queue_cache[p].slots + v.queue_cache[q].slot
+    if v.trees[base + place].best == q:
+        _climb_by_key(v, base, place, q)
 
 
 cdef void climb(View v, i64 q) noexcept nogil:
@@ -403,7 +404,7 @@ cpdef void refresh(View v) noexcept nogil:
 
 cdef bint _is_active(View v, i64 q) noexcept nogil:
     """Return True if something below a queue waits or runs, by its tree and the tables. Not valid in a cycle."""
-    return v.queues[q].tasks > 0 or v.best[v.queue_cache[q].base + 1] != NONE
+    return v.queues[q].tasks > 0 or v.trees[v.queue_cache[q].base + 1].best != NONE
 
 
 cdef void _set_active(View v, i64 q, bint active) noexcept nogil:
@@ -434,18 +435,16 @@ cdef void _set_children(View v, i64 p) noexcept nogil:
     v.queue_cache[p].crowd, v.queue_cache[p].crowded = INFINITY, False
     base, slots = v.queue_cache[p].base, v.queue_cache[p].slots
     for place in range(base + slots, base + 2 * slots):
-        if v.best[place] != NONE:
-            set_key(v, v.best[place])
+        if v.trees[place].best != NONE:
+            set_key(v, v.trees[place].best)
     for i in range(slots - 1, 0, -1):
         _set_node(v, p, base, i, False)
 
 
 cpdef void rebuild(View v) noexcept nogil:
     """Make all trees from the groups up. Parents precede their children in the rows, so the last queue comes first."""
-    for i in range(v.len_best):
-        v.best[i], v.may_fit[i], v.needs[i], v.cells[i] = NONE, False, 0, 0
-    for i in range(v.len_least * v.cols_least):
-        v.least[i] = INFINITE
+    for i in range(v.len_trees):
+        _clear(v, i)
     for k in range(v.counts[TOUCHED_GROUPS]):
         v.group_cache[v.group_cache[k].touched_list].touched = False
     for k in range(v.counts[TOUCHED_QUEUES]):
@@ -492,18 +491,18 @@ cdef void _count_up(View v, i64 q) noexcept nogil:
     last = first + v.queue_cache[q].slots
     least = INFINITY
     for place in range(first, last):
-        c = v.best[place]
+        c = v.trees[place].best
         if c != NONE:
             least = min(least, v.queue_cache[c].level_now)
     for r in range(m):
         others = v.used[q * m + r]
         for place in range(first, last):
-            c = v.best[place]
+            c = v.trees[place].best
             if c != NONE:
                 others -= v.used[c * m + r]
         amount = <double>others
         for place in range(first, last):
-            c = v.best[place]
+            c = v.trees[place].best
             if c != NONE:
                 level = v.queue_cache[c].level_now
                 if level > least:

@@ -64,7 +64,12 @@ cdef void _keep(View v, i64 h, i64 tasks) noexcept nogil:
 
 
 cdef i64 hold_to_enter(View v, i64 b, i64 h) noexcept nogil:
-    """Return the first hold from h on whose node a task of a group may enter; the number of holds if none."""
+    """Return the first hold from h on whose node a task of a group may enter, where no room is open; the number of holds if none."""
+    cdef double last = -INFINITY
+    for k in range(v.counts[HOLDS]):
+        last = max(last, v.holds[k].start)
+    if ended_by(v, b) > last and not v.queues[v.groups[b].leaf].guarded:
+        return v.counts[HOLDS]
     while h < v.counts[HOLDS] and not may_enter(v, b, v.holds[h].node):
         h += 1
     return h

@@ -40,7 +40,7 @@ cdef void visit_freed_nodes(View v) noexcept nogil:
 cdef bint nobody_can_be_served(View v) noexcept nogil:
     """Return True if no group can have room: none waits, or all are parked and no node was freed."""
     top = v.queue_cache[0].base + 1
-    return v.best[top] == NONE or not (v.may_fit[top] or v.counts[FREED] > 0 or v.queue_cache[0].maybe_stale)
+    return v.trees[top].best == NONE or not (v.trees[top].may_fit or v.counts[FREED] > 0 or v.queue_cache[0].maybe_stale)
 
 
 cdef i64 find_next(View v, i64 scope) noexcept nogil:
@@ -61,12 +61,12 @@ cdef i64 find_next(View v, i64 scope) noexcept nogil:
         if top > v.frames[depth].bottom:
             top -= 1
             i = v.stack[top]
-            child = v.best[v.queue_cache[q].base + i]
+            child = v.trees[v.queue_cache[q].base + i].best
             if not _may_improve(v, depth, i, scope):
                 continue
             if i < v.queue_cache[q].slots:
                 # Search the half with the better top first.
-                left = v.best[v.queue_cache[q].base + 2 * i] == child
+                left = v.trees[v.queue_cache[q].base + 2 * i].best == child
                 v.stack[top], v.stack[top + 1] = (2 * i + 1, 2 * i) if left else (2 * i, 2 * i + 1)
                 if v.queues[q].strict:
                     v.stack[top] = v.stack[top + 1]
@@ -77,7 +77,7 @@ cdef i64 find_next(View v, i64 scope) noexcept nogil:
                     v.frames[depth].maybe_stale = v.frames[depth - 1].maybe_stale
                     v.frames[depth].only = v.queue_cache[child].below == 0
                     top = _enter(v, depth, child, top)
-                    b = v.best[v.queue_cache[child].base + 1]
+                    b = v.trees[v.queue_cache[child].base + 1].best
                     mine = is_leaf(v, child) and b != NONE and _satisfies_only(v, depth, b)
                     if mine and _can_be_served(v, b, scope, v.frames[depth].maybe_stale):
                         v.frames[depth].group = v.frames[depth].child = b
@@ -117,7 +117,7 @@ cdef i64 _follow_best(View v, i64 scope) noexcept nogil:
     """
     q = 0
     while True:
-        child = v.best[v.queue_cache[q].base + 1]
+        child = v.trees[v.queue_cache[q].base + 1].best
         if child == NONE:
             return NONE
         if is_leaf(v, q):
@@ -217,11 +217,11 @@ cdef bint _may_improve(View v, i64 depth, i64 i, i64 scope) noexcept nogil:
     cdef bint within, parked
     q = v.frames[depth].queue
     node = v.queue_cache[q].base + i
-    child = v.best[node]
+    child = v.trees[node].best
     if child == NONE or (v.frames[depth].only and not may_go_first(v, q, node)):
         return False
-    parked = scope == SERVABLE and not v.may_fit[node] and not v.frames[depth].maybe_stale
-    if parked and not _any_fits(v, v.cells[node], not _may_enter_held(v, node)):
+    parked = scope == SERVABLE and not v.trees[node].may_fit and not v.frames[depth].maybe_stale
+    if parked and not _any_fits(v, v.trees[node].cells, node):
         return False
     found = v.frames[depth].child
     if found != NONE:
@@ -257,22 +257,28 @@ cdef bint _may_enter_held(View v, i64 node) noexcept nogil:
     return shortest < 0 or v.times[NOW] + shortest / 1e6 <= v.times[LAST_HOLD_START]
 
 
-cdef bint _any_fits(View v, i64 cells, bint beside) noexcept nogil:
-    """Return True if the least that tasks of one of these cells need is free on a freed node, and not held if `beside`.
+cdef inline bint _any_fits(View v, i64 cells, i64 node) noexcept nogil:
+    """Return True if the least that tasks of one of these cells need is free on a freed node, and if held, some below `node` may use it.
 
-    Nodes are looked at as needed.
+    Freed nodes are looked at as needed.
     """
-    fitting = OPEN if beside else FITTING
-    while not cells & v.counts[fitting] and v.counts[SCANNED] < v.counts[FREED]:
-        if v.counts[FREED] > MAX_SCANNED_NODES:
-            v.counts[OPEN], v.counts[SCANNED] = cells_within(v, v.most, NULL), v.counts[FREED]
-            v.counts[FITTING] = v.counts[OPEN] | cells_within(v, v.most_kept, NULL)
-        else:
-            n = v.node_cache[v.counts[SCANNED]].freed
-            v.counts[OPEN] |= cells_within(v, &v.free[n * v.len_total], &v.held[n * v.len_total])
-            v.counts[FITTING] |= cells_within(v, &v.free[n * v.len_total], NULL)
-            v.counts[SCANNED] += 1
-    return cells & v.counts[fitting] != 0
+    while not cells & v.counts[OPEN] and not (cells & v.counts[FITTING] and (node == NONE or _may_enter_held(v, node))):
+        if v.counts[SCANNED] >= v.counts[FREED]:
+            return False
+        _scan_freed(v)
+    return True
+
+
+cdef void _scan_freed(View v) noexcept nogil:
+    """Note what fits on the next freed node, or on any if there are many."""
+    if v.counts[FREED] > MAX_SCANNED_NODES:
+        v.counts[OPEN], v.counts[SCANNED] = cells_within(v, v.most, NULL), v.counts[FREED]
+        v.counts[FITTING] = v.counts[OPEN] | cells_within(v, v.most_kept, NULL)
+    else:
+        n = v.node_cache[v.counts[SCANNED]].freed
+        v.counts[OPEN] |= cells_within(v, &v.free[n * v.len_total], &v.held[n * v.len_total])
+        v.counts[FITTING] |= cells_within(v, &v.free[n * v.len_total], NULL)
+        v.counts[SCANNED] += 1
 
 
 cdef bint _fits_freed(View v, i64 *demand) noexcept nogil:
@@ -390,7 +396,7 @@ cdef void _note_stop(View v, i64 b, i64 why) noexcept nogil:
     cache[b].out = True
     cache[b].stop_cycle, cache[b].stop_order = v.counts[CYCLE], v.counts[STOPS]
     cache[b].stop, cache[b].stop_job = why, current_job(v, b)
-    if why == NO_NODE and v.counts[RESERVES] and v.best[v.queue_cache[v.groups[b].leaf].base + 1] == b:
+    if why == NO_NODE and v.counts[RESERVES] and v.trees[v.queue_cache[v.groups[b].leaf].base + 1].best == b:
         x = line_of(v, v.groups[b].leaf)
         if x == v.groups[b].leaf or v.queue_cache[x].oldest == b:
             v.queue_cache[x].passed = v.counts[CYCLE]
@@ -453,7 +459,7 @@ cdef bint _may_have_room(View v, i64 b, bint maybe_stale) noexcept nogil:
             free &= v.demand[shape * m + r] <= v.most[r]
             kept &= v.demand[shape * m + r] <= v.most_kept[r]
         return free or kept
-    for k in range(v.counts[FREED] if _any_fits(v, <i64>1 << v.shape_cache[shape].cell, False) else 0):
+    for k in range(v.counts[FREED] if _any_fits(v, <i64>1 << v.shape_cache[shape].cell, NONE) else 0):
         n = v.node_cache[k].freed
         if holds_task(v, n, shape) or may_enter(v, b, n) or may_use_hold(v, b, n):
             return True

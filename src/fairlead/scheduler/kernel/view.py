@@ -141,6 +141,8 @@ class ShapeCache(Table):
     cell: I64  # NONE before a task of it waits
 
 
+NODE: Final = fields(best="i8", needs="i8", cells="i8", may_fit="?")
+"""One node of a tree, without `least`, which has a column for each resource."""
 FRAME: Final = fields(
     queue="i8", bottom="i8", group="i8", child="i8", below="i8", first="i8", level="f8", maybe_stale="?", only="?", bounded="?"
 )  # fmt: skip
@@ -242,9 +244,9 @@ ARRAYS: Final[dict[str, tuple[Any, int]]] = {
     **{name: (kind, 2) for table in _TABLES.values() for name, (kind, _) in table.WIDE.items()},
     "counts": _I64_1, "times": ("f8", 1), "grain": _I64_1, "fine": _I64_1,
     "total": _I64_1, "ended": _I64_1, "most": _I64_1, "most_kept": _I64_1, "stack": _I64_1,
-    "best": _I64_1, "needs": _I64_1, "cells": _I64_1, "cell_least": _I64_2, "cell_steps": _I64_2, "cell_sets": _I64_2,
+    "trees": (NODE, 1), "cell_least": _I64_2, "cell_steps": _I64_2, "cell_sets": _I64_2,
     "kinds_in": _I64_1, "large_kinds_in": _I64_1,
-    "histogram_places": ("i4", 2), "masks": ("?", 2), "may_fit": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
+    "histogram_places": ("i4", 2), "masks": ("?", 2), "counted": ("?", 1), "frames": (FRAME, 1),
     "min_offer": _I64_1, "offer_room": _I64_1, "offered_to": _I64_2, "offered_rest": _I64_2,
     "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "kinds": ("f8", 2), "scarcity": ("f8", 1), "caps": _I64_2,
 }  # fmt: skip

@@ -212,7 +212,7 @@ def add_operating(
             return facts, (bool(facts), not_taken)
 
         changed, not_taken = await client.ask(question, changes=True, by=caller.person.name)
-        has = await client.read(lambda s: s.quantities(s.cluster.total))
+        has = await client.read(lambda s: s.quantities(s.cluster.open))
         accounts = None if authenticator.personal else authenticator.accounts
         found = await asyncio.to_thread(configuration_warnings, configuration, has, accounts)
         looked_up = not authenticator.personal

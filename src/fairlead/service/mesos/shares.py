@@ -59,9 +59,9 @@ def with_quota(state: State, configs: Iterable[QuotaConfig], force: bool, now: f
 
 
 def _check_there_is_as_much(state: State, queues: Mapping[str, Queue]) -> None:
-    """Raise Refused if guarantees exceed the capacity of the nodes."""
+    """Raise Refused if guarantees exceed the capacity of the nodes that take tasks."""
     first = [queue for name, queue in queues.items() if name != ROOT and "/" not in name]
-    capacity = state.quantities(state.cluster.total)
+    capacity = state.quantities(state.cluster.open)
     names = sorted({*capacity, *(name for queue in first for name in queue.guarantee)})
     total = vector(capacity, names)
     sums = sum((amounts_of(queue.guarantee, queue.guarantee_percent, names, total, 0) for queue in first), 0 * total)

@@ -18,9 +18,9 @@ cdef extern from *:
     #include <unistd.h>
 
     typedef struct {
-        char *path, *cwd, *cores, *record, *born_in;
-        char **argv, **envp, **groups;
-        int files[3], back[8];
+        char *cwd, *cores, *record, *born_in, *signals;
+        char **paths, **argv, **envp;
+        int files[3], groups[3], ours[7];
         size_t cores_size;
         long most_files;
         int spool;
@@ -32,10 +32,13 @@ cdef extern from *:
         struct sigaction usual = {.sa_handler = SIG_DFL};
         struct rlimit most;
         char line[128];
-        for (int number = 1; number < NSIG; number++)
-            sigaction(number, &usual, NULL);  /* some cannot be changed */
+        for (const char *number = given->signals; *number; number++)
+            sigaction(*number, &usual, NULL);
         if (setsid() < 0)
             return;
+        for (const int *group = given->groups; *group >= 0; group++)
+            if (write(*group, "0", 1) != 1)
+                return;
         if (given->cores_size && sched_setaffinity(0, given->cores_size, (const cpu_set_t *)given->cores) < 0)
             return;
         for (int place = 0; place < 3; place++)
@@ -54,7 +57,9 @@ cdef extern from *:
         if (write(given->spool, line, length) != length)
             return;
         sigprocmask(SIG_SETMASK, mask, NULL);
-        execve(given->path, given->argv, given->envp);
+        for (char **path = given->paths; *path; path++)
+            if (access(*path, X_OK) == 0)  /* it costs half of an execve that fails */
+                execve(*path, given->argv, given->envp);
     }
 
     __attribute__((noinline, noreturn)) static void fairlead_child(
@@ -83,16 +88,6 @@ cdef extern from *:
         return pid;
     }
 
-    /* Moves the calling thread. Nonzero if that failed. */
-    static int fairlead_join(const char *group)
-    {
-        int file = open(group, O_WRONLY | O_CLOEXEC);
-        int failed = file < 0 || write(file, "0", 1) != 1;
-        if (file >= 0)
-            close(file);
-        return failed;
-    }
-
     __attribute__((noinline)) static int fairlead_start(const fairlead_program *given)
     {
         volatile int failed = 0;
@@ -100,15 +95,15 @@ cdef extern from *:
         sigfillset(&all);
         sigprocmask(SIG_SETMASK, &all, &mask);  /* no handler may run in the child */
         int born_in = *given->born_in ? open(given->born_in, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-        for (char **group = given->groups; *group; group++)
-            failed |= fairlead_join(*group);
+        for (const int *way = given->ours; *way >= 0; way += 3)
+            failed |= write(way[0], "0", 1) != 1;
         pid_t pid = failed ? -1 : *given->born_in ? fairlead_vfork_into(born_in) : vfork();
         if (pid == 0)
             fairlead_child(given, &mask, &failed);
         if (born_in >= 0)
             close(born_in);
-        for (const int *way = given->back; *way >= 0; way += 2)
-            if (write(way[0], "0", 1) != 1 && write(way[1], "0", 1) != 1)
+        for (const int *way = given->ours; *way >= 0; way += 3)
+            if (write(way[1], "0", 1) != 1 && write(way[2], "0", 1) != 1)
                 break;  /* the next start takes it along */
         sigprocmask(SIG_SETMASK, &mask, NULL);
         if (failed && pid > 0)
@@ -118,16 +113,17 @@ cdef extern from *:
     }
     """
     ctypedef struct fairlead_program:
-        char *path
         char *cwd
         char *cores
         char *record
         char *born_in
+        char *signals
+        char **paths
         char **argv
         char **envp
-        char **groups
         int files[3]
-        int back[8]
+        int groups[3]
+        int ours[7]
         size_t cores_size
         long most_files
         int spool
@@ -147,31 +143,35 @@ cdef char **c_strings(list words) except NULL:
 
 
 def start(
-    bytes path, bytes cwd, list argv, list env, list groups, tuple back, bytes born_in, list files, bytes cores, long most_files,
-    int spool, bytes record,
+    list paths, bytes cwd, list argv, list env, list groups, list ours, bytes born_in, list files, bytes cores, bytes signals,
+    long most_files, int spool, bytes record,
 ):
-    """Start a program in its own session. Return its pid once it is executed, or 0 if anything failed.
+    """Start the first of `paths` that can be executed, in its own session. Return its pid, or 0 if anything failed.
 
-    The calling thread joins cgroups by writing to the files `groups`, and returns by writing to the descriptors `back`: of each
-    two, the second if the first fails. With cgroups of version 2 the program is born in the folder `born_in` instead. `files` become descriptors 0 to 2 and are none of these. `cores` is a CPU mask, empty for
-    no change. `most_files` is the soft limit of open files, -1 for no change. `record` with the pid and a bracket is written to
-    `spool` before.
+    It joins cgroups by writing to the descriptors `groups`, two at most. The calling thread joins by the first of each three of
+    `ours`, which the program inherits, and returns by the second, or else the third. With cgroups of version 2 it is born in the
+    folder `born_in` instead.
+    `files` become descriptors 0 to 2 and are none of these. `cores` is a CPU mask, empty for no change. `signals` are the numbers
+    of those that get their default action. `most_files` is the soft limit of open files, -1 for no change. `record` with the pid
+    and a bracket is written to `spool` before.
     """
     cdef fairlead_program given
     cdef int pid
-    given.path, given.cwd, given.cores, given.record, given.born_in = path, cwd, cores, record, born_in
+    given.cwd, given.cores, given.record, given.born_in, given.signals = cwd, cores, record, born_in, signals
     given.cores_size, given.most_files, given.spool = len(cores), most_files, spool
     for place in range(3):
         given.files[place] = files[place]
-    for place, file in enumerate((*back, -1)):  # of two hierarchies at most: memory and cpu
-        given.back[place] = file
-    given.argv = given.envp = given.groups = NULL
+    for place, file in enumerate((*groups, -1)):
+        given.groups[place] = file
+    for place, file in enumerate((*ours, -1)):
+        given.ours[place] = file
+    given.paths = given.argv = given.envp = NULL
     try:
-        given.argv, given.envp, given.groups = c_strings(argv), c_strings(env), c_strings(groups)
+        given.paths, given.argv, given.envp = c_strings(paths), c_strings(argv), c_strings(env)
         with nogil:
             pid = fairlead_start(&given)
         return pid
     finally:
+        free(given.paths)
         free(given.argv)
         free(given.envp)
-        free(given.groups)
