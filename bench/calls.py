@@ -86,8 +86,8 @@ def measure(name: str, one: Callable[[int], Any], many: Callable[[range], list[i
     print(f"{speed:>9,.0f} calls/s   one at a time p50 {statistics.median(took) * 1e3:.2f} ms  p99 {p99 * 1e3:.2f} ms  {name}")
 
 
-def run(calls: int = 3000, seconds: float = 10.0) -> None:
-    """Print all three; Ray's only if it is installed. Fairness is measured over some seconds."""
+def run(calls: int = 3000, seconds: float = 10.0, sizes: tuple[int, ...] = (3, 5)) -> None:
+    """Print all three; Ray's only if it is installed. Fairness is measured over some seconds, on so many CPUs."""
     print(f"calls      {calls:,} calls of a small Python function, two workers")
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -95,7 +95,7 @@ def run(calls: int = 3000, seconds: float = 10.0) -> None:
         fairlead.Client(home, queue="A", memory=0) as client,
     ):
         measure("fairlead", lambda x: client.submit(square, x).result(), lambda xs: list(client.map(square, xs)), calls)
-    for cpus in (3, 5):
+    for cpus in sizes:
         fairness(cpus, seconds)
     with concurrent.futures.ProcessPoolExecutor(2) as pool:
         measure("ProcessPoolExecutor", lambda x: pool.submit(square, x).result(), lambda xs: list(pool.map(square, xs)), calls)

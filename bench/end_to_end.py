@@ -77,10 +77,14 @@ def _connect(home: Path) -> None:
             time.sleep(0.05)
 
 
-def run(tasks: int = 5000, at_once: int = 16) -> None:
+PLACES = (("disk", None), ("memory", "/dev/shm"))
+"""Where the data of a scheduler may be."""
+
+
+def run(tasks: int = 5000, at_once: int = 16, places: Sequence[tuple[str, str | None]] = PLACES) -> None:
     """Print the throughput of both."""
     xargs = tasks / through_xargs(tasks, at_once)
     print(f"end to end {tasks:,} x `true`, {at_once} at a time: {xargs:,.0f} tasks/s through xargs -P {at_once}")
-    for name, where in (("disk", None), ("memory", "/dev/shm")):
+    for name, where in places:
         fairlead = tasks / through_fairlead(tasks, at_once, where)
         print(f"           {fairlead:,.0f} tasks/s through fairlead with its data on {name}: {fairlead / xargs:.0%}")

@@ -46,7 +46,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # None fails for being slow.
 is_fuzz = "FAIRLEAD_FUZZ" in os.environ
 settings.register_profile(
-    "same", max_examples=cases(50), derandomize=not is_fuzz, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "same", max_examples=cases(25), derandomize=not is_fuzz, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("same")
 # Hypothesis also draws constants of the modules that are imported, which must not depend on the tests that ran before.
@@ -108,8 +108,8 @@ def pytest_collection(session: pytest.Session):
         gc.enable()
 
 
-LONGEST = ("types", "ray", "schema", "machine_faults", "torture", "ray_authentication", "checked_kernels", "machines")
-"""Files whose tests take longest, dealt out to four workers in turn: those of Ray's nodes run one after another."""
+LONGEST = ("types", "ray", "schema", "machine_faults", "torture", "checked_kernels", "machines", "upgrades")
+"""Files whose tests take longest, dealt out to four workers in turn."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 MARK = "FAIRLEAD_TEST_RUN"
-PATIENCE = 30.0
+PATIENCE = float(os.environ.get("LEFTOVERS_PATIENCE", "30"))
 """Seconds for what is on its way out."""
 
 
@@ -29,7 +29,7 @@ def pytest_sessionfinish(session):
         return
     until = time.monotonic() + PATIENCE
     while (left := left_behind()) and time.monotonic() < until:
-        time.sleep(0.05)
+        time.sleep(0.2)
     for process in left:
         session.config.get_terminal_writer().line(f"left behind, and ended now: {told(process)}", red=True)
     for process in left:

@@ -141,7 +141,7 @@ def test_whole_tasks_are_fair_within_one():
     assert finding(allocation(problem, 1, 2, discrete=True), "pareto-efficiency").user == "A"
 
 
-@settings(max_examples=cases(50), deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(problem=problems(), data=st.data())
 def test_drf_has_what_it_should_and_loses_it_when_something_is_taken(problem, data):
     """DRF's own allocation passes on any problem; taking a quarter from one who wants more is waste, at the least."""
@@ -157,7 +157,7 @@ def test_drf_has_what_it_should_and_loses_it_when_something_is_taken(problem, da
         assert finding(allocation(problem, *tasks), "pareto-efficiency").holds is False
 
 
-@settings(max_examples=cases(50), deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(problem=problems(), data=st.data())
 def test_the_checks_agree_with_their_definitions_written_out(problem, data):
     """Against loops over users and resources that follow the paper's words."""
@@ -252,7 +252,7 @@ def test_the_bounds_of_ceei_hold_the_papers_fractions():
         assert high - low < F(1, 10**6)
 
 
-@settings(max_examples=cases(75), deadline=None)
+@settings(max_examples=cases(37), deadline=None)
 @given(problem=problems())
 def test_the_bounds_of_ceei_are_narrow_and_right(problem):
     """No proof, or bounds around what Newton's method finds; a proof is mostly found."""

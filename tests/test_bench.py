@@ -54,7 +54,7 @@ def test_what_taking_back_costs(capsys):
 
 
 def test_tasks_go_through_the_whole_of_fairlead(capsys):
-    end_to_end.run(tasks=60, at_once=4)
+    end_to_end.run(tasks=60, at_once=4, places=end_to_end.PLACES[1:])
     assert "through xargs -P 4" in capsys.readouterr().out
 
 
@@ -107,7 +107,7 @@ def test_a_connection_that_is_closed_is_opened_again(tmp_path):
 
 def test_calls_beside_a_process_pool(capsys, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # Ray takes long to start
-    calls.run(calls=40, seconds=0.3)
+    calls.run(calls=40, seconds=0.3, sizes=(3,))
     assert "ProcessPoolExecutor" in capsys.readouterr().out
 
 

@@ -113,7 +113,7 @@ def test_nobody_is_placed_who_would_be_revoked_again(why, idle_budget):
     story.job(0.0, other, 7.0, 400, gpu=1)
     story.job(0.0, first, 90.5, 20, cpu=1)
     story.job(0.0, "batch", 140.0, 40, cpu=1)
-    story.until(400.0)
+    story.until(200.0)
     assert max(whose(story).values(), default=0) <= 1, story.revoked()
     assert all(at <= 60.0 for at, _ in story.revoked()), "what is guaranteed is theirs from then on"
     assert story.runs(first) >= 3

@@ -33,7 +33,7 @@ from worlds import check_invariants, list_jobs, same
 
 KINDS = sorted(ENGINE_KINDS | {"killed", "power", "lies", "rot", "full", "slow", "clock", "second", "older"})
 ROUNDS = 12
-HISTORIES = int(os.environ.get("FAIRLEAD_FUZZ", "200"))
+HISTORIES = int(os.environ.get("FAIRLEAD_FUZZ", "104"))
 PLACES = {
     "before deciding", "before recording", "after recording", "in the middle of acting", "before acknowledging",
     "before the snapshot", "within the snapshot",

@@ -51,7 +51,7 @@ P90 = {lasts: EDGES[bin_of(lasts) + 1] for lasts in LASTS}
 """What is forecast for tasks that all take equally long."""
 
 
-@settings(deadline=None, max_examples=cases(24))
+@settings(deadline=None, max_examples=cases(20))
 @given(data=st.data(), cluster=st.sampled_from(CLUSTERS))
 def test_in_one_queue_with_right_forecasts_it_is_easy(cluster, data):
     processors, nodes = cluster
@@ -62,7 +62,7 @@ def test_in_one_queue_with_right_forecasts_it_is_easy(cluster, data):
         assert simulate(case, policy).begun.tolist() == begun, policy
 
 
-@settings(deadline=None, max_examples=cases(24))
+@settings(deadline=None, max_examples=cases(20))
 @given(data=st.data(), cluster=st.sampled_from(CLUSTERS))
 def test_in_one_queue_it_is_easy_by_the_p90_of_each_family(cluster, data):
     processors, nodes = cluster

@@ -186,7 +186,7 @@ def histories(draw):
     return world, job, limit or np.inf
 
 
-@settings(max_examples=cases(100), deadline=None)
+@settings(max_examples=cases(50), deadline=None)
 @given(histories(), st.lists(st.floats(0, 1e9), min_size=2, max_size=8), st.lists(st.floats(0.01, 0.99), min_size=2))
 def test_later_for_what_is_older_and_for_who_is_more_cautious(history, ages, chances):
     world, job, limit = history
@@ -215,7 +215,7 @@ def part_beyond(sketches, age, t):
     return part
 
 
-@settings(max_examples=cases(100), deadline=None)
+@settings(max_examples=cases(50), deadline=None)
 @given(histories(), st.floats(0.001, 1e8), st.floats(0.01, 0.99))
 def test_a_forecast_leaves_as_many_behind_as_it_says(history, age, chance):
     world, job, limit = history

@@ -320,7 +320,7 @@ def test_nobody_with_work_is_below_half_of_what_the_weight_entitles_to(data, res
 def test_who_always_has_work_comes_to_within_a_task_of_the_others_by_weight(slots, people):
     queues = [Queue(f"q{k}", weight=float(weight)) for k, (weight, _) in enumerate(people)]
     story = Story({"cpu": 1000 * slots}, queues)
-    half_life, span = 2 * HOUR, 40 * HOUR
+    half_life, span = 2 * HOUR, 24 * HOUR
     for k, (_, seconds) in enumerate(people):
         story.works(f"q{k}", {"cpu": 1000}, float(seconds), int(slots * span / seconds) + slots)
     story.run(history=half_life)

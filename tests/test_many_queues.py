@@ -52,7 +52,7 @@ def assert_declared(state):
         assert np.array_equal(values, getattr(queues, name)[: queues.n], equal_nan=values.dtype.kind == "f"), name
 
 
-@settings(max_examples=cases(30), deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(
     names=st.lists(st.sampled_from(NAMES), min_size=1, max_size=20),
     policy=st.sampled_from(["drf", "sdrf", "mesos", "fairtree"]),

@@ -61,7 +61,7 @@ def spans_of(facts):
     return spans
 
 
-@settings(max_examples=cases(30), deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(jobs, st.sampled_from([0.0, 3.5, 12.0]), st.booleans(), st.booleans())
 def test_what_queues_use_is_the_integral_over_the_measured_time(drawn, warm_up, compiled, preempts):
     """Also with tasks that are revoked; the oracle adds up each attempt's time, moment by moment for dominant shares."""

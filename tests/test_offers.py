@@ -711,7 +711,7 @@ class Frameworks(Histories):
 rounds = int(os.environ.get("FAIRLEAD_FUZZ", "0")) // 20 or 8
 TestFrameworks = Frameworks.TestCase
 TestFrameworks.settings = settings(
-    max_examples=rounds, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=rounds, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -925,7 +925,7 @@ class Crowd(Cluster):
 
 HOLDS = st.sampled_from([0.25, 0.5, 1.0, 2.0, 4.0, 4.5, 4.9])
 HOW = st.sampled_from(["silent", "late", "reviving", "crumb", "all CPUs", "all memory", "fresh", "renamed"])
-BAD = st.lists(st.tuples(HOW, HOLDS, st.sampled_from(["", "one", "honest"])), min_size=1, max_size=10)
+BAD = st.lists(st.tuples(HOW, HOLDS, st.sampled_from(["", "one", "honest"])), min_size=1, max_size=6)
 
 
 @settings(max_examples=cases(8), deadline=None)
@@ -938,12 +938,10 @@ def test_whatever_others_do_with_their_offers_a_framework_that_uses_its_own_has_
 @pytest.mark.parametrize(
     ("how", "seconds", "count", "scale"),
     [
-        ("silent", 0.0, 4, 0.2),
         ("silent", 0.0, 4, 120.0),
         ("late", 4.5, 4, 0.2),
-        ("late", 4.5, 4, 120.0),
         ("reviving", 0.5, 4, 0.2),
-        ("fresh", 1.0, 10, 120.0),
+        ("fresh", 1.0, 5, 120.0),
         ("renamed", 1.0, 2, 0.2),
         ("crumb", 4.5, 4, 120.0),
         ("all CPUs", 4.5, 4, 0.2),

@@ -346,7 +346,7 @@ def test_ten_thousand_tasks_that_wait_and_less_time_than_that_takes(tasks):
 # -- runs on paper and what then happens ------------------------------------------------------------------------------------
 
 
-@settings(max_examples=cases(30), deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(workload=workloads(), policy=st.sampled_from(["drf", "fifo", "asset", "hdrf"]), seed=st.integers(0, 99))
 def test_a_run_that_draws_the_truth_comes_to_what_really_happens(workload, policy, seed):
     """All durations true and nothing more arriving, the job that waits starts on paper when it will in the simulation.

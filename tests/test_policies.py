@@ -403,7 +403,7 @@ def lexicographic(problem, rate):
     return np.array([fixed[i] for i in range(n)])
 
 
-@settings(max_examples=cases(30), deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(problem=problems(), policy=st.sampled_from(FAMILY))
 def test_filling_is_the_lexicographic_maximum(problem, policy):
     rate = rates(problem, policy)
@@ -411,7 +411,7 @@ def test_filling_is_the_lexicographic_maximum(problem, policy):
     assert found.tasks * rate == pytest.approx(lexicographic(problem, rate), rel=1e-5, abs=1e-6)
 
 
-@settings(max_examples=cases(100), deadline=None)
+@settings(max_examples=cases(50), deadline=None)
 @given(problem=problems(most_users=8), policy=st.sampled_from([*FAMILY, "slots:7", "fifo"]))
 def test_floats_agree_with_fractions(problem, policy):
     exact = fairlead.allocate(problem, policy, exact=True)
@@ -420,7 +420,7 @@ def test_floats_agree_with_fractions(problem, policy):
     assert all(isinstance(x, F) for x in exact.tasks)
 
 
-@settings(max_examples=cases(50), deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(problem=problems(most_users=8), policy=st.sampled_from(FAMILY), data=st.data())
 def test_floats_agree_with_fractions_above_guarantees(problem, policy, data):
     n, m = problem.demand.shape
@@ -430,7 +430,7 @@ def test_floats_agree_with_fractions_above_guarantees(problem, policy, data):
     assert floats.tasks == pytest.approx(exact.tasks.astype(float), rel=1e-9, abs=1e-12)
 
 
-@settings(max_examples=cases(100), deadline=None)
+@settings(max_examples=cases(50), deadline=None)
 @given(problem=problems(most_users=8), policy=st.sampled_from(FAMILY), data=st.data())
 def test_whoever_is_stopped_by_a_resource_has_the_highest_level_there(problem, policy, data):
     """The certificate of max-min fairness, with guarantees: a bottleneck for each (Bertsekas and Gallager, 1992, section 6.5)."""
@@ -457,7 +457,7 @@ def test_whoever_is_stopped_by_a_resource_has_the_highest_level_there(problem, p
                 assert level[k] <= level[i] or found.tasks[k] <= promised[k]
 
 
-@settings(max_examples=cases(30), deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(problem=problems(most_users=4), data=st.data())
 def test_alike_machines_with_guarantees_are_divided_as_one(problem, data):
     guarantee = (
@@ -471,7 +471,7 @@ def test_alike_machines_with_guarantees_are_divided_as_one(problem, data):
     assert exactly == fairlead.allocate(whole, exact=True).tasks.tolist()
 
 
-@settings(max_examples=cases(30), deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(problem=problems(most_users=6), policy=st.sampled_from(["drf", "tsf", "asset"]), data=st.data())
 def test_machines_that_differ_in_fractions(problem, policy, data):
     """What is placed fits, and is as many tasks as are said; floats agree; who shares no machine does not matter to another."""
@@ -530,7 +530,7 @@ def test_a_linear_program_in_fractions_is_proved_or_refused():
                 solve(program)
 
 
-@settings(max_examples=cases(30), deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(problem=problems())
 def test_ceei_meets_its_conditions(problem):
     """Prices are not negative, what costs something is sold out, and everybody spends the budget or has all it can use."""
@@ -576,7 +576,7 @@ def test_ceei_is_what_clarabel_finds():
         assert found.tasks == pytest.approx(x.value, rel=2e-3, abs=2e-4)
 
 
-@settings(max_examples=cases(30), deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(data=st.data(), nodes=st.integers(1, 4), placement=st.sampled_from(["first", "best", "worst"]))
 def test_whole_tasks_stay_within_one_task_of_each_other(data, nodes, placement):
     """Before somebody is out, dominant shares differ by one largest task at most (Ghodsi et al., NSDI 2011, section 5)."""

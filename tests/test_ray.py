@@ -73,18 +73,20 @@ def test_three_raylets(tmp_path, capsys, monkeypatch):
         what_runs_is_seen_as_it_runs(cluster)
         a_gang_knows_its_ranks_and_where_its_first_task_is(cluster)
         a_drained_node_takes_no_more_and_a_cancelled_job_ends(cluster)
-        the_doctor_knows_of_the_cluster(cluster)
         python_functions_are_called(cluster)
-        if LONG:
-            a_sweep_is_the_same_there(cluster)
         what_lets_anybody_in_is_not_for_everybody(cluster)
-        what_is_in_a_home_changes_nothing(cluster).unlink()
         what_it_costs_is_measured(cluster, capsys)
         a_program_of_ray_runs_in_a_group_on_the_nodes_that_were_chosen(cluster)
-        a_program_that_waits_for_room_outside_its_group_is_stopped(cluster)
+        if LONG:
+            the_doctor_knows_of_the_cluster(cluster)
+            a_sweep_is_the_same_there(cluster)
+            what_is_in_a_home_changes_nothing(cluster).unlink()
+            a_program_that_waits_for_room_outside_its_group_is_stopped(cluster)
         what_runs_goes_on_while_the_head_stands_still(cluster)
         what_ran_under_a_supervisor_that_was_killed_runs_again(cluster)
-        job = the_next_scheduler_adopts_what_runs(cluster)
+        job = one_task_on_each_node(cluster)
+        if LONG:
+            the_next_scheduler_adopts_what_runs(cluster, job)
         what_ran_on_a_node_that_died_runs_elsewhere_once_it_has_ended_there(cluster, job)
         a_node_that_ray_drains_takes_no_more_and_what_runs_there_goes_on(cluster)
         tasks_live_on_when_the_head_has_died(cluster)
@@ -260,12 +262,15 @@ def what_ran_under_a_supervisor_that_was_killed_runs_again(cluster):
     assert cluster.tasks(job)[0]["attempt"] == 2
 
 
-def the_next_scheduler_adopts_what_runs(cluster):
-    """Even where a supervisor stood still meanwhile, which is told."""
-    mark = cluster.folder / "ran"
-    words = f"echo $FAIRLEAD_INDEX $FAIRLEAD_NUMBER >> {mark}; sleep 1000"
+def one_task_on_each_node(cluster):
+    words = f"echo $FAIRLEAD_INDEX $FAIRLEAD_NUMBER >> {cluster.folder}/ran; sleep 1000"
     job = cluster.submit("-n", str(NODES), "--cpu", "1", "--", "sh", "-c", words)
     cluster.until(lambda: sum(task["status"] == "running" for task in cluster.tasks(job).values()) == NODES)
+    return job
+
+
+def the_next_scheduler_adopts_what_runs(cluster, job):
+    """Even where a supervisor stood still meanwhile, which is told."""
     frozen = cluster.supervisor_on("try-2")
     frozen.suspend()  # it is silent, and its lease lasts
     cluster.until(lambda: "up, silent for " in cluster.ok("nodes"), 60)
@@ -280,9 +285,8 @@ def the_next_scheduler_adopts_what_runs(cluster):
     frozen.resume()
     cluster.start_up(NODES)
     cluster.until(lambda: all(node["silent"] is None for node in cluster.ask("nodes")["nodes"]), 60)
-    assert sorted(mark.read_text().splitlines()) == [f"{index} 1" for index in range(NODES)]
+    assert sorted((cluster.folder / "ran").read_text().splitlines()) == [f"{index} 1" for index in range(NODES)]
     assert {task["status"] for task in cluster.tasks(job).values()} == {"running"}
-    return job
 
 
 def tasks_live_on_when_the_head_has_died(cluster):

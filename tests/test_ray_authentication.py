@@ -1,4 +1,7 @@
-"""Whether Ray asks for a token is the cluster's choice; what is in somebody's home changes nothing."""
+"""Whether Ray asks for a token is the cluster's choice; what is in somebody's home changes nothing.
+
+`make ray-torture` runs it, over clusters of its own.
+"""
 
 import os
 import shutil
@@ -11,6 +14,8 @@ import pytest
 from bench.ray_trial import Trial
 
 from ray_cluster import SOONER, Cluster, ended
+
+pytestmark = pytest.mark.skipif("FAIRLEAD_LONG" not in os.environ, reason="`make ray-torture` runs it")
 
 LOCAL = "import ray; ray.init(num_cpus=1, include_dashboard=False); print('here')"
 """What a task does that knows nothing of the cluster: it starts a Ray of its own."""
@@ -54,7 +59,6 @@ def what_is_in_a_home_changes_nothing(cluster):
     return Path(token)
 
 
-@pytest.mark.skipif("FAIRLEAD_LONG" not in os.environ, reason="`make ray-torture` runs it; test_ray.py has the short version")
 @pytest.mark.timeout(300)
 def test_what_is_in_a_home_changes_nothing_for_the_next_head_of_a_cluster(tmp_path):
     with ended(Cluster(tmp_path)) as cluster:

@@ -200,7 +200,7 @@ def _scaled(declared: dict[str, int], total: int) -> dict[str, Fraction]:
     return found
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(size=st.integers(2, 9), data=st.data())
 def test_nobody_waits_for_ever_who_fits_beside_what_runs_but_never_beside_what_is_not_lent(size, data):
     """One cpu runs for ever. Jobs of others are larger than all that is ever lent to them, and end one after another."""

@@ -261,7 +261,7 @@ USERS = ("ann", "bob", "cem")
 
 
 @given(st.data())
-@settings(max_examples=cases(30))
+@settings(max_examples=cases(20))
 def test_tasks_start_only_where_their_user_has_an_account(data):
     """Nodes close and open at any time: what is open to a user, and has room, is used by them; what is closed never."""
     world = World([Queue(f"u/{user}") for user in USERS], {"cpu": 2000}, {"cpu": 1000}, {"cpu": 3000})
@@ -517,7 +517,7 @@ def test_tasks_go_to_the_fullest_or_the_emptiest_nodes_where_that_is_asked_for(f
     assert world.state.nodes.free[:4, world.state.resources.index("gpu")].tolist() == [1000 * gpus for gpus in FITS[fit]]
 
 
-@settings(max_examples=cases(30), deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(st.data())
 def test_preferred_nodes_go_first_and_the_rest_as_without(data):
     """Each task goes where it would without the preference, among the preferred nodes with room if there are any."""
@@ -866,7 +866,7 @@ def test_hdrf_starves_no_leaf():
         assert {job: count for job, count in world.running().items() if job != 2} == gpus
 
 
-@settings(max_examples=cases(40), deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(data=st.data())
 def test_hdrf_is_what_looking_at_everything_anew_gives(data):
     """Crowded trees, where many wait and some tasks end: the kernel's heaps against a walk over all queues."""
@@ -1155,7 +1155,7 @@ def test_a_listing_that_is_made_piece_by_piece_is_the_same(theirs, limit, most, 
 # -- what is remembered ------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=cases(30), deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([None, 1, 2, 3]), st.sampled_from([0, 0, 0, 1, 2, 5])), max_size=40), st.integers(0, 12)
 )
@@ -1242,7 +1242,7 @@ def test_a_moment_is_a_float_however_it_was_written():
 
 
 @given(st.data())
-@settings(max_examples=cases(30), deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 def test_a_gang_that_goes_apart_starts_where_so_many_nodes_have_room_and_never_else(data):
     """Nodes of two kinds, some preferred, with anything on them; all start at once, each on a node of its own."""
     sizes = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=6))

@@ -82,7 +82,7 @@ def packed(**files):
 
 
 @given(st.data())
-@settings(max_examples=cases(30), deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 def test_damaged_files_are_refused_in_a_line_and_nothing_is_written_elsewhere(data):
     good = bytearray(packed(a=b"one" * 50, b=bytes(3000)))
     for _ in range(data.draw(st.integers(1, 3))):

@@ -207,7 +207,7 @@ def wanted(state):
     return [amounts, tasks]
 
 
-@settings(max_examples=cases(30), deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(workload=workloads(), policy=st.sampled_from(["drf", "hdrf", "fifo", "asset", "ceei", "slots:2:overcommit"]))
 def test_invariants_hold_at_every_step_and_each_task_ends_once(workload, policy):
     ends: set[tuple[int, int]] = set()
@@ -238,7 +238,7 @@ def facts_of(workload, policy, compiled, **more):
     return facts, run
 
 
-@settings(max_examples=cases(30), deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(
     workload=workloads(),
     policy=st.sampled_from(
@@ -345,7 +345,7 @@ def test_many_steps_make_the_same_facts_when_the_machine_is_overloaded_for_long(
     """Reservations, forgetting and smaller tables in between."""
     rng = np.random.default_rng(5)
     jobs = Jobs()
-    for k in range(1500):
+    for k in range(800):
         demand = {"cpu": int(rng.integers(1, 9)) * 1000, "memory": int(rng.integers(1, 17)) << 30}
         jobs.add(float(k), f"u{rng.integers(20)}", demand, float(rng.uniform(10, 200)))
     crowd = jobs.workload("crowd", synthetic_nodes(1, "cpu=110,memory=190GiB"), [])
@@ -361,7 +361,7 @@ def test_many_steps_make_the_same_facts_when_the_machine_is_overloaded_for_long(
     assert many == single
 
 
-@settings(max_examples=cases(30), deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(workload=workloads(), slots=st.integers(1, 6))
 def test_an_overcommitted_machine_does_as_much_as_it_can(workload, slots):
     """From the starts and ends alone: what a task did at the speed that its machine's load left it is its work."""

@@ -106,7 +106,7 @@ JOBS = st.lists(
 )
 
 
-@settings(max_examples=cases(30))
+@settings(max_examples=cases(20))
 @given(JOBS, st.integers(1, 150), st.integers(0, 160), st.integers(0, 40))
 def test_days_are_those_of_the_facts_wherever_they_are_folded(jobs, lost, now, folded):
     lost, now = lost * HOUR + 0.25, now * HOUR + 0.75

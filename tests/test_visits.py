@@ -36,7 +36,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=cases(30), deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(STEPS)
 def test_a_code_is_used_once_and_a_cookie_is_for_its_host_and_person(steps):
     """Compared with lists of what was made and when: what is used, over, of another host or too many is good for nothing."""

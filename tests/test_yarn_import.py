@@ -376,7 +376,7 @@ def as_xml(queue, name):
     return f"<queue name={quoteattr(name)}>{inside}</queue>"
 
 
-@settings(max_examples=cases(75))
+@settings(max_examples=cases(37))
 @given(_QUEUES, _NAMES, _NUMBERS, _SITE)
 def test_whatever_is_printed_can_be_read(tmp_path_factory, root, user, apps, site):
     xml = as_xml(root, "root") + f"<user name={quoteattr(user)}><maxRunningApps>{apps}</maxRunningApps></user>"
