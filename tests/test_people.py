@@ -843,14 +843,14 @@ def test_what_is_most_likely_not_meant_is_said():
     ]
     there = Configuration(queues, [], Settings(operators=["root", "@root", "0lga"]))
     assert configuration_warnings(there, {"cpu": 9000}, Accounts()) == [
-        "all queues together are guaranteed 10 cpu, but there is 9: each has 90% of its guarantee",
+        "all queues together are guaranteed 10 cpu, but usable nodes have 9: each has 90% of its guarantee",
         "queue 'vision': submit names '@visoin', a group that does not exist here",
         "queue 'vision': admin names 'al1ce', an account that does not exist here",
         "operators names '0lga', an account that does not exist here",
     ]
     assert configuration_warnings(there, {"cpu": 10000}, None) == []
     assert configuration_warnings(there, {"cpu": 5000}, None) == [
-        "all queues together are guaranteed 10 cpu, but there is 5: each has 50% of its guarantee"
+        "all queues together are guaranteed 10 cpu, but usable nodes have 5: each has 50% of its guarantee"
     ]
     there = Configuration(
         [Queue("a", guarantee_percent={"cpu": Percent(10)}), Queue("a/b", guarantee={"cpu": 8000})], [], Settings()
@@ -862,12 +862,12 @@ def test_what_is_most_likely_not_meant_is_said():
     mixed = {"guarantee_percent": {"cpu": Percent(100), "memory": Percent(100)}}
     there = Configuration([Queue("a", **mixed), Queue("b", guarantee={"cpu": 8000, "memory": 2**30})], [], Settings())
     assert configuration_warnings(there, {"cpu": 206_400, "memory": 10**12}, None) == [
-        "all queues together are guaranteed 214.4 cpu, but there is 206.4: each has 96.3% of its guarantee",
-        "all queues together are guaranteed 932.3Gi memory, but there is 931.3Gi: each has 99.9% of its guarantee",
+        "all queues together are guaranteed 214.4 cpu, but usable nodes have 206.4: each has 96.3% of its guarantee",
+        "all queues together are guaranteed 932.3Gi memory, but usable nodes have 931.3Gi: each has 99.9% of its guarantee",
     ]
     there = Configuration([Queue("a", guarantee={"memory": 2**40 + 2**20})], [], Settings())
     assert configuration_warnings(there, {"memory": 2**40}, None) == [
-        "all queues together are guaranteed 1048577Mi memory, but there is 1Ti: each has 100% of its guarantee"
+        "all queues together are guaranteed 1048577Mi memory, but usable nodes have 1Ti: each has 100% of its guarantee"
     ]
     there = Configuration([Queue("a", weight={"cpu": 1.0, "gpus": 2.0}, limit={"disk": 1})], [], Settings())
     assert configuration_warnings(there, {"cpu": 5000}, None) == [

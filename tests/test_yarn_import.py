@@ -409,7 +409,7 @@ def test_the_commands(tmp_path, command):
     (tmp_path / "new.toml").write_text(plain)
     (tmp_path / "beyond.toml").write_text(plain.replace("cpu = 5", "cpu = 20"))
     said = command("diff", str(tmp_path / "new.toml"), str(tmp_path / "beyond.toml")).stderr
-    assert "all queues together are guaranteed 20 cpu, but there is 10: each has 50% of its guarantee" in said
+    assert "all queues together are guaranteed 20 cpu, but usable nodes have 10: each has 50% of its guarantee" in said
     (tmp_path / "fs.xml").write_text("<allocations><queueMaxAMShareDefault>1</queueMaxAMShareDefault></allocations>")
     done = command("import", "yarn", str(tmp_path / "fs.xml"))
     assert done.returncode == 3

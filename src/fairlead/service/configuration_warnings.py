@@ -37,7 +37,7 @@ def _over_committed(queues: list[Queue], has: Quantities) -> list[str]:
             promised, exists = format_quantity(resource, guaranteed), format_quantity(resource, there)
         whom = f"queue {written(queue)!r}: is guaranteed {exists} {resource}, and those below it {promised}"
         if not queue:
-            whom = f"all queues together are guaranteed {promised} {resource}, but there is {exists}"
+            whom = f"all queues together are guaranteed {promised} {resource}, but usable nodes have {exists}"
         found.append(f"{whom}: each has {100 * there / guaranteed:.3g}% of its guarantee")
     return found
 
