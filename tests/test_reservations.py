@@ -25,7 +25,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.kernel.constants import EDGES, PATIENCE
-from fairlead.scheduler.kernel.view import DEBTS_AT
+from fairlead.scheduler.kernel.view import DEBTS_AT, MOMENT
 from fairlead.scheduler.reports.audits import audit_history, audit_state
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.reports.reservations import describe_holds, idled_queues
@@ -654,3 +654,37 @@ def test_who_ran_between_two_counts_of_debts_is_not_owed_as_if_they_had_run_noth
         apply(state, JobSubmitted(at=200.0 + number // 59, id=number, job=Job("q1", {"cpu": 4000})))
     assert state.queues.debt[state.tree.rows["q1"]] == pytest.approx(201.0)
     assert state.queues.debt[state.tree.rows["q0"]] == pytest.approx(91.0)
+
+
+def test_who_comes_between_two_counts_of_debts_and_starts_at_once_is_owed_nothing():
+    """Of 41 queues that run, one ends its task, and 99 s later has another that starts as it comes; it never waited."""
+    state, one = new_state(), np.ones(1, np.int64)
+    apply(state, Configured(at=0.0, queues=[Queue("*")], settings=Settings()))
+    apply(state, NodeJoined(at=0.0, node=Node("n", {"cpu": 50_000})))
+    for number in range(1, 42):
+        apply(state, JobSubmitted(at=0.0, id=number, job=Job(f"q{number}", {"cpu": 1000})))
+        apply(state, TasksPlaced(at=0.0, job=number * one, index=0 * one, attempt=one, node=0 * one))
+    q = state.tree.rows["q1"]
+    apply(state, JobSubmitted(at=2.0, id=42, job=Job("q2", {"cpu": 60_000})))
+    assert state.queues.due[q].any()
+    apply(state, TasksFinished(at=3.0, job=one, index=0 * one, attempt=one, outcome=0 * one, code=0 * one))
+    apply(state, JobSubmitted(at=102.0, id=43, job=Job("q1", {"cpu": 1000})))
+    apply(state, JobSubmitted(at=102.0, id=44, job=Job("new", {"cpu": 1000})))
+    apply(state, TasksPlaced(at=102.0, job=43 * one, index=0 * one, attempt=one, node=0 * one))
+    assert state.times[DEBTS_AT] == 2.0
+    assert state.queues.debt[q] == 0.0
+    for number in range(45, 60):
+        apply(state, JobSubmitted(at=103.0 + number // 59, id=number, job=Job("q2", {"cpu": 1000})))
+    assert state.queues.debt[state.tree.rows["new"]] == pytest.approx(2.0)  # not since the count before it came
+
+
+def test_a_snapshot_from_before_debts_were_counted_owes_nothing_for_the_time_until_now():
+    state = new_state()
+    apply(state, Configured(at=1e9, queues=[Queue("*")], settings=Settings()))
+    apply(state, NodeJoined(at=1e9, node=Node("n", {"cpu": 4000})))
+    apply(state, JobSubmitted(at=1e9, id=1, job=Job("q", {"cpu": 4000})))
+    state.times[[MOMENT, DEBTS_AT]] = -np.inf
+    older = snapshot.load(piece for piece in snapshot.dump(state) if b"debt_at" not in piece)
+    apply(older, JobSubmitted(at=1e9 + 10.0, id=2, job=Job("q", {"cpu": 4000})))
+    assert older.times[DEBTS_AT] == 1e9 + 10.0
+    assert older.queues.debt[: older.queues.n].tolist() == [0.0, 0.0]

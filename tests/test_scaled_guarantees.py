@@ -239,3 +239,17 @@ def test_no_configuration_idles_a_cluster_on_which_some_task_fits(data):
     facts = decide(story.state, 0.0).facts
     assert any(isinstance(fact, TasksPlaced) for fact in facts)
     assert guarantees(story) == guarantees(story, snapshot.load(snapshot.dump(story.state)))
+
+
+def test_a_queue_that_comes_later_is_never_lent_what_others_keep():
+    """A recovered state knows it, so the state that goes on must: a task that needs all but what is kept waits for that much."""
+    story = Story([{"cpu": 4}], [Queue("a", guarantee={"cpu": 3}, lend=KEEPS), Queue("b")])
+    for number, queue in enumerate(["b", "c", "d/e"]):
+        story.job(float(number), queue, 10.0, cpu=4)
+    story.until(0.0)
+    story.until(2.0)
+    recovered = snapshot.load(snapshot.dump(story.state))
+    assert (
+        story.state.queues.never_lent[: story.state.queues.n].tolist()
+        == recovered.queues.never_lent[: recovered.queues.n].tolist()
+    )

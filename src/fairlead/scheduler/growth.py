@@ -15,7 +15,7 @@ from fairlead.scheduler.history import begin_ticks, share_evenly
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.scheduling import link_tasks
 from fairlead.scheduler.kernel.view import BEGAN, ENDED, NEXT_TICK
-from fairlead.scheduler.queue_tree import mark_exact
+from fairlead.scheduler.queue_tree import beside, mark_exact
 from fairlead.scheduler.state import GroupKey, State
 from fairlead.scheduler.tables import FITS, I64, NONE, TABLES, Jobs, Tasks, vector
 
@@ -85,6 +85,8 @@ def _create(state: State, names: list[str]) -> None:
     share_evenly(queues, state.cluster.total, more)
     if queues.declared[before : queues.n].any():
         stays &= not (tree.write_guarantees(queues, state.cluster.open) < before).any()
+    elif queues.has_nonlendable[:1].any():
+        queues.never_lent[: queues.n] = beside(queues.nonlendable[: queues.n], queues.parent[: queues.n])
     if not stays:
         state.order.invalidate()
     elif before:
@@ -323,6 +325,8 @@ def _move_jobs(state: State, row: int, at: float) -> None:
         ("apart", 0),
         ("wants", 0),
         ("debt", 0.0),
+        ("debt_at", 0.0),
+        ("owed_since", 0.0),
         ("put_off", 0.0),
         ("wasted", 0.0),
     ):  # only leaves have these

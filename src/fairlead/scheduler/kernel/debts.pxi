@@ -12,8 +12,8 @@
   are of lines; such a queue's children have what it lacks in common.
 - **Counting**: debts are counted at the first event of a moment, once as many tasks have started or ended, or jobs
   come, as there were active queues, divided by VISITS_PER_EVENT. So it costs each event a few queues. All of it follows from the facts.
-  Between two counts parts are as at the last, and what a leaf lacked is added up before a task of it starts or ends: else who ran
-  and ended a task between two counts would be owed as if it had run nothing.
+  Between two counts parts are as at the last, and what a leaf lacked is added up before a task of it starts or ends, and before it
+  begins or ceases to wait: else who ran and ended a task between two counts would be owed as if it had run nothing, and who came, as if it had waited.
   Only in moments in which they were counted is anybody given a reservation.
 - **Ties**: where siblings' shares tie, who is owed more goes first, once after each count: debt times part, of all lines below, if a
   debt is a part of its work. So heavy queues with large tasks keep a node that was drained for them. Under other policies, such as
@@ -53,6 +53,8 @@ cdef void enlist(View v, i64 x) noexcept nogil:
 cpdef void note_pending(View v, i64 b, i64 more) noexcept nogil:
     """Note that a group has jobs, or wants offers, now (1) or no more (-1). A framework may need any resource."""
     leaf = v.groups[b].leaf
+    if v.queues[leaf].pending == (0 if more > 0 else 1):
+        note_lack(v, leaf, v.times[MOMENT])
     _count_group(v, b, more)
     if more > 0 and v.queues[leaf].pending == 1:
         enlist(v, line_of(v, leaf))
@@ -148,10 +150,12 @@ cdef double _count_debt(View v, i64 x, bint hungry, bint moved, double at) noexc
 cdef double _add_lack(View v, i64 x, bint hungry, double at) noexcept nogil:
     """Add up what a line has lacked, or had more, since that was added up; return its part if it waits."""
     passed, part = at - max(v.queues[x].debt_at, v.times[DEBTS_AT]), 0.0
+    if v.times[DEBTS_AT] == -INFINITY:  # never counted
+        passed = 0.0
     v.queues[x].debt_at = at
     if hungry or v.queues[x].debt > 0.0:
         part, lack = _part_and_lack(v, x)
-        if passed < INFINITY and (hungry or lack < 0):
+        if hungry or lack < 0:
             v.queues[x].debt = max(0.0, v.queues[x].debt + lack / part * passed)
     if v.queues[x].debt == 0.0:
         v.queues[x].owed_since, v.queues[x].wasted = at, 0.0
@@ -159,12 +163,14 @@ cdef double _add_lack(View v, i64 x, bint hungry, double at) noexcept nogil:
 
 
 cdef void note_lack(View v, i64 leaf, double at) noexcept nogil:
-    """Add up what a line that is a leaf lacked before it uses more or less, if its part is known."""
+    """Add up what a line that is a leaf lacked before it uses more or less, or begins or ceases to wait, if its part is known."""
     if at > v.queues[leaf].debt_at and at > v.times[DEBTS_AT] and leaf > 0 and not is_by_jobs(v, v.queues[leaf].parent):
         for r in range(v.len_total):
             if v.due[leaf * v.len_total + r] > 0.0:
                 _add_lack(v, leaf, v.queues[leaf].pending > 0 and _may_run_more(v, leaf), at)
                 return
+        if v.queues[leaf].pending == 0:
+            v.queues[leaf].debt_at = at
 
 
 cdef void _set_owed(View v, i64 q, i64 owed) noexcept nogil:
