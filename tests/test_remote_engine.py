@@ -723,12 +723,12 @@ def test_output_is_read_over_the_next_connection_if_one_breaks(fleet, monkeypatc
     many.end_of(a)
     send, dropped = many.engine._connections.send, []
 
-    def lose_the_first(name, line):
+    def lose_the_first(name, line, now=True):
         if b'"read"' in line and not dropped:
             dropped.append(line)
             many.engine._connections.renew(name)
         else:
-            send(name, line)
+            send(name, line, now)
 
     monkeypatch.setattr(many.engine._connections, "send", lose_the_first)
     assert many.engine.read_output(1, 0, "out", 0, 10, "n0") == b"word\n"

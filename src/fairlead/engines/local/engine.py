@@ -140,9 +140,9 @@ class LocalEngine:
     def wait_for_nodes(self) -> None:
         """No-op: local nodes need no discovery."""
 
-    def _send(self, message: bytes) -> None:
+    def _send(self, message: bytes, now: bool = True) -> None:
         assert self._connections is not None, "call serve() first"
-        self._connections.send(SUPERVISOR, message)
+        self._connections.send(SUPERVISOR, message, now)
 
     def start(self, launches: contract.Launches) -> None:
         for _, line, _ in starts(launches, self.gpus, self._folders, self._as_people, lambda node: "127.0.0.1", self._journal):
@@ -161,7 +161,7 @@ class LocalEngine:
         return seen.seen()
 
     def acknowledge(self, attempts: contract.Attempts) -> None:
-        self._send(message("acknowledge", tasks=rows(attempts)))
+        self._send(message("acknowledge", tasks=rows(attempts)), now=False)
 
     def limit(self, attempts: contract.Attempts, demands: Sequence[Quantities]) -> None:
         for _, line in limits(attempts, demands):

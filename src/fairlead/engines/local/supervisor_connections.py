@@ -268,8 +268,11 @@ class SupervisorConnections:
             if name in self._connections:
                 self._connections[name].accepts = accepts
 
-    def send(self, name: str, message: bytes) -> None:
-        """Send a message; it is dropped without a connection that accepts, or if too much waits."""
+    def send(self, name: str, message: bytes, now: bool = True) -> None:
+        """Send a message; it is dropped without a connection that accepts, or if too much waits.
+
+        One that need not go `now` goes with the next one to any supervisor, or at the next tick: waking the thread costs more.
+        """
         with self.lock:
             connection = self._connections.get(name)
             if connection is None or not connection.accepts:
@@ -279,8 +282,8 @@ class SupervisorConnections:
             if not connection.dropped:
                 connection.outbox += message
             self._to_flush.add(connection)
-            rung, self._rung = self._rung, True
-        if not rung or len(connection.outbox) > FLUSH_BYTES:
+            rung, self._rung = self._rung, self._rung or now
+        if (now and not rung) or len(connection.outbox) > FLUSH_BYTES:
             self._call(self._flush)
 
     @contextlib.contextmanager
@@ -361,6 +364,7 @@ class SupervisorConnections:
     async def _tick_on(self) -> None:
         while True:
             self._tick()
+            self._flush()
             await asyncio.sleep(self._every)
 
     def _open(self, name: str, endpoint: LocalEndpoint, greeting: bytes) -> None:

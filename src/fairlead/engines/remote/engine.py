@@ -268,9 +268,9 @@ class RemoteEngine:
     def _relay(self, request: bytes) -> socket.socket | None:
         return self.admit_relay(request)
 
-    def _send(self, name: str, line: bytes) -> None:
+    def _send(self, name: str, line: bytes, now: bool = True) -> None:
         assert self._connections is not None, "call serve() first"
-        self._connections.send(name, line)
+        self._connections.send(name, line, now)
 
     def start(self, launches: contract.Launches) -> None:
         jobs = {number: launches.jobs[number] for number in set(launches.attempts.job.tolist())}
@@ -335,10 +335,8 @@ class RemoteEngine:
         with self._lock:
             for task, name in zip(tasks, names or [self._on.get(task, "") for task in tasks], strict=True):
                 by_node[name].append(task)
-        assert self._connections is not None, "call serve() first"
-        with self._connections.together():
-            for name, some in by_node.items():
-                self._send(name, message(do, tasks=some, **more))
+        for name, some in by_node.items():
+            self._send(name, message(do, tasks=some, **more), now=do != "acknowledge")
         return tasks
 
     def poll(self) -> contract.Seen:
