@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import time
 
 import pytest
 
@@ -90,7 +91,8 @@ def test_what_is_wrong_with_the_file_of_principals_is_for_its_owner_only(crowd):
         secrets.chmod(0o644)
         told = wire.ask("GET", "/state")
         assert (told.status, str(secrets) in told.body.decode()) == (503, False)
-        assert f"--mesos-principals: {secrets}: others may read or change it: chmod 600" in crowd.log.read_text()
+        while f"--mesos-principals: {secrets}: others may read or change it: chmod 600" not in crowd.log.read_text():
+            time.sleep(0.05)  # the log is written in the background
     finally:
         secrets.chmod(0o600)
     assert wire.ask("GET", "/state").status == 200
