@@ -19,7 +19,6 @@ from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     FrameworkGone,
     FrameworkSubscribed,
-    NodeDrained,
     NodeJoined,
     NodeLost,
     OffersMade,
@@ -68,7 +67,8 @@ class Sorter:
         client, kind = op.get("client"), op["op"]
         if kind == "add_agent":
             apply(self.state, NodeJoined(at=0.0, node=Node(op["agent"], quantities(op["total"]))))
-            apply(self.state, NodeDrained(at=0.0, node=op["agent"]))  # it counts, and nothing of it is offered
+            self.state.nodes.free[self.state.cluster.rows[op["agent"]]] = 0  # it counts, and nothing of it is offered
+            self.state.order.invalidate()
         elif kind == "remove_agent":
             apply(self.state, NodeLost(at=0.0, node=op["agent"]))
         elif kind == "add":
