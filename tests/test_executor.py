@@ -21,6 +21,7 @@ import pytest
 import fairlead
 from called import fail, nap, square, until_it_is_there
 from fairlead.client import caller, code_folder, session
+from fairlead.client.call_future import CallFuture
 from fairlead.client.code_folder import pack_folder
 from fairlead.client.options import CallOptions, Options
 from fairlead.client.results import RemoteTraceback
@@ -417,6 +418,15 @@ def test_a_call_that_is_cancelled_by_somebody_else_while_it_runs(client, world):
     world.ok("cancel", str(job))
     with pytest.raises(cf.CancelledError, match="while it ran"):
         future.result(timeout=60)
+
+
+def test_a_call_that_runs_has_its_task(client, monkeypatch):
+    begins, seen = CallFuture.set_running_or_notify_cancel, []
+    monkeypatch.setattr(CallFuture, "set_running_or_notify_cancel", lambda future: seen.append(future.task) or begins(future))
+    future = client.submit(square, 3)
+    assert future.result(timeout=60) == 9
+    assert seen == [future.task]
+    assert future.task is not None
 
 
 def test_nothing_is_left_of_a_program_that_ended(world):

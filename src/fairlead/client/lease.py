@@ -173,7 +173,7 @@ class Lease:
             return False
         if not self.sent:
             self.heard_at, self.ahead = time.monotonic(), 0.0
-        leased.future.task, leased.hurried_at = self.task, 0.0
+        leased.hurried_at = 0.0
         leased.seconds = leased.kind.seconds(leased.count())
         self.ahead += leased.seconds
         self.sent[number] = leased

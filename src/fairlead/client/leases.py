@@ -398,6 +398,7 @@ class Leases:
             if not lease.has_room(leased.kind.seconds(leased.count())):
                 shape.requeue([leased])
                 break
+            leased.future.task = lease.task  # a call that runs has one
             if not leased.began and not leased.future.set_running_or_notify_cancel():
                 continue
             leased.began = True
