@@ -491,14 +491,17 @@ def test_a_call_may_need_many_values(where, request):
 
 
 @pytest.mark.parametrize("where", ["client", "relayed"])
-def test_a_call_that_waits_at_a_worker_is_stopped_and_the_one_that_runs_goes_on(where, request):
+def test_a_call_that_waits_at_a_worker_is_stopped_and_the_one_that_runs_goes_on(where, request, tmp_path):
     executor = request.getfixturevalue(where).executor(cpu=4)  # all that there is
     assert executor.submit(square, 3).result(timeout=60) == 9
-    runs, stopped, last = executor.submit(nap, 0.6), executor.submit(square, 4), executor.submit(square, 5)
+    began, go = str(tmp_path / "began"), str(tmp_path / "go")
+    runs = executor.submit(began_and_wait_for, began, go)
+    stopped, last = executor.submit(square, 4), executor.submit(square, 5)
     assert stopped.stop()
     with pytest.raises(CancelledError):
         stopped.result(timeout=60)
-    assert runs.result(timeout=60) is None
+    Path(go).touch()
+    assert runs.result(timeout=60) == go
     assert last.result(timeout=60) == 25
 
 
