@@ -147,7 +147,7 @@ class Group:
 
         With v1, `tasks` moves it at once; `cgroup.procs` waits until no process on the machine forks.
         """
-        return [f"{folder}/{'tasks' if hierarchy.version == 1 else 'cgroup.procs'}" for hierarchy, folder in self._folders]
+        return [f"{folder}/{TASKS if hierarchy.version == 1 else 'cgroup.procs'}" for hierarchy, folder in self._folders]
 
     def join(self) -> None:
         """Move the calling process into the group."""

@@ -12,15 +12,16 @@
   are of lines; such a queue's children have what it lacks in common.
 - **Counting**: debts are counted at the first event of a moment, once as many tasks have started or ended, or jobs
   come, as there were active queues, divided by VISITS_PER_EVENT. So it costs each event a few queues. All of it follows from the facts.
-  Between two counts parts are as at the last, and what a leaf lacked is added up before a task of it starts or ends, and before it
-  begins or ceases to wait: else who ran and ended a task between two counts would be owed as if it had run nothing, and who came, as if it had waited.
+  Between two counts parts are as at the last. What a leaf lacked is added up before a task of it starts or ends, and before it
+  begins or ceases to wait. Else who ran a task between two counts would be owed as if they had not, and who came, as if they had waited.
   Only in moments in which they were counted is anybody given a reservation.
 - **Ties**: where siblings' shares tie, who is owed more goes first, once after each count: debt times part, of all lines below, if a
   debt is a part of its work. So heavy queues with large tasks keep a node that was drained for them. Under other policies, such as
   fairtree, a key may not rise with what is served: siblings take turns. Without a budget the order is the policy's alone.
-- **List**: the lines that are asked whether they are owed room, in the moment of a count. A line owed a part of its work is listed if its debt
-  has passed another multiple of that part, or one of its tasks started or ended since the last such moment. A line that is put off is listed
-  until that is over, and so is one for which, in this moment, a job comes while nothing waits, or that may pass its oldest. The root's `listed` is its length.
+- **List**: the lines that are asked, in the moment of a count, whether they are owed room. A line owed a part of its work is listed
+  if its debt has passed another multiple of that part, or one of its tasks started or ended since the last such moment. A line that
+  is put off is listed until that is over. Listed in this moment is also who gets a job while nothing of it waits, and whose oldest
+  job may have been passed. The root's `listed` is its length.
 """
 
 
