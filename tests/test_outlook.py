@@ -397,7 +397,7 @@ def expectation(job, low, high):
     return Outlook(job, "expected", "", low, high, dry=(low, high))
 
 
-@settings(max_examples=cases(8), deadline=None)
+@settings(max_examples=cases(4), deadline=None)
 @given(
     wrong=st.lists(st.tuples(st.floats(-1.0, 1.0), st.floats(0.1, 1.0)), min_size=1, max_size=3), seed=st.integers(0, 2**32 - 1)
 )
