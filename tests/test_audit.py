@@ -220,9 +220,9 @@ class Odd:
 def test_each_checker_of_a_policy_finds_one_made_to_violate_it():
     drf = find_policy("drf")
     problem = make([12, 12], [[2, 1], [1, 3]], users=["A", "B"])
-    greedy = Odd(lambda p: drf.divide(p).tasks * (p.demand[:, 0] / sum(p.demand[:, 0])) / 2)
-    assert finding(audit_policy(problem, greedy), "strategy-proofness").holds is False, "who asks for more gets more"
-    assert finding(audit_policy(problem, greedy), "single-resource").holds is False
+    greedy = audit_policy(problem, Odd(lambda p: drf.divide(p).tasks * (p.demand[:, 0] / sum(p.demand[:, 0])) / 2))
+    assert finding(greedy, "strategy-proofness").holds is False, "who asks for more gets more"
+    assert finding(greedy, "single-resource").holds is False
     grudge = Odd(lambda p: drf.divide(p).tasks * F(len(p.users), 4))
     left = finding(audit_policy(problem, grudge), "population-monotonicity")
     assert (left.holds, left.other) == (False, "B" if left.user == "A" else "A")
