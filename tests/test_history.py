@@ -135,9 +135,9 @@ def test_a_newcomer_gets_ahead_for_a_while_and_shuts_nobody_out():
 
 def test_a_former_hog_among_ten_newcomers_keeps_half_of_what_it_is_entitled_to():
     story = Story({"cpu": 44000})
-    story.works("hog", {"cpu": 1000}, 600.0, 80_000)
+    story.works("hog", {"cpu": 1000}, 600.0, 52_000)
     for k in range(10):
-        story.works(f"new{k}", {"cpu": 1000}, 600.0, 1500, at=7 * DAY)
+        story.works(f"new{k}", {"cpu": 1000}, 600.0, 700, at=7 * DAY)
     story.run()
     for hour in range(1, 24):
         used = story.used(7 * DAY + hour * HOUR, 7 * DAY + (hour + 1) * HOUR)
