@@ -444,7 +444,7 @@ def kept(story, store, every=None):
 
 
 def test_a_journal_is_audited_from_any_snapshot_alike():
-    story = ties_by_name(600.0, each=4.0)
+    story = ties_by_name(600.0, each=8.0)
     store, snapped = MemoryStore(), MemoryStore()
     kept(story, store)
     kept(story, snapped, every=25)
