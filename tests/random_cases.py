@@ -6,8 +6,8 @@ FUZZ = int(os.environ.get("FAIRLEAD_FUZZ", "0"))
 
 
 def is_tried(number: int) -> bool:
-    """Whether a recovered state makes this decision of a story too: the first 20 and each tenth, and all in `make fuzz`."""
-    return number <= 20 or number % 10 == 0 or FUZZ > 0
+    """Whether a recovered state makes this decision of a story too: the first 10 and each 20th, and all in `make fuzz`."""
+    return number <= 10 or number % 20 == 0 or FUZZ > 0
 
 
 def cases(few: int) -> int:
