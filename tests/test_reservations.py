@@ -632,6 +632,33 @@ def test_a_queue_is_asked_as_its_debt_passes_another_quarter_of_its_tasks_time_o
     assert set(found) == {(False, False), (True, True)}
 
 
+def test_debts_are_counted_within_the_patience_of_who_waits_and_not_where_nobody_does():
+    rng, jobs, each = random.Random(1), Jobs(), PATIENCE * min(edge for edge in EDGES if edge > 100.0)
+    for k in range(200):
+        jobs.add(
+            20.0 * k if k < 150 else 100.0 * k - 11_000.0,
+            f"q{k % 3}",
+            {"cpu": 1000 * rng.randint(1, 6)},
+            rng.uniform(106.0, 111.0),
+        )
+    waits, before, quiet = dict[int, float](), 0.0, 0
+    ages = list[float]()
+
+    def watch(state, facts):
+        nonlocal waits, before, quiet
+        now, counted = state.times[[MOMENT, DEBTS_AT]].tolist()
+        if now > 1500.0 and not waits and now > before:
+            assert counted <= before
+            quiet += 1
+        waits = {q: waits.get(q, now) for q in range(1, state.queues.n) if state.queues.pending[q] > 0}
+        ages.extend(now - max(since, counted) for since in waits.values() if now > 1500.0)
+        before = now
+
+    simulate(jobs.workload("w", [Node("n0", {"cpu": 16_000})], []), samples=20, watch=watch)
+    assert quiet > 100
+    assert each / 2 < max(ages) <= each
+
+
 def test_who_ran_between_two_counts_of_debts_is_not_owed_as_if_they_had_run_nothing():
     """Of 41 queues that want a node, one has it for 100 s, more than its part; debts are counted before and after that."""
     state = new_state()
@@ -665,15 +692,16 @@ def test_who_comes_between_two_counts_of_debts_and_starts_at_once_is_owed_nothin
         apply(state, JobSubmitted(at=0.0, id=number, job=Job(f"q{number}", {"cpu": 1000})))
         apply(state, TasksPlaced(at=0.0, job=number * one, index=0 * one, attempt=one, node=0 * one))
     q = state.tree.rows["q1"]
-    apply(state, JobSubmitted(at=2.0, id=42, job=Job("q2", {"cpu": 60_000})))
+    for number in (42, 43):  # nothing is counted before somebody waits
+        apply(state, JobSubmitted(at=number - 41.0, id=number, job=Job("q2", {"cpu": 60_000})))
     assert state.queues.due[q].any()
     apply(state, TasksFinished(at=3.0, job=one, index=0 * one, attempt=one, outcome=0 * one, code=0 * one))
-    apply(state, JobSubmitted(at=102.0, id=43, job=Job("q1", {"cpu": 1000})))
-    apply(state, JobSubmitted(at=102.0, id=44, job=Job("new", {"cpu": 1000})))
-    apply(state, TasksPlaced(at=102.0, job=43 * one, index=0 * one, attempt=one, node=0 * one))
+    apply(state, JobSubmitted(at=102.0, id=44, job=Job("q1", {"cpu": 1000})))
+    apply(state, JobSubmitted(at=102.0, id=45, job=Job("new", {"cpu": 1000})))
+    apply(state, TasksPlaced(at=102.0, job=44 * one, index=0 * one, attempt=one, node=0 * one))
     assert state.times[DEBTS_AT] == 2.0
     assert state.queues.debt[q] == 0.0
-    for number in range(45, 60):
+    for number in range(46, 60):
         apply(state, JobSubmitted(at=103.0 + number // 59, id=number, job=Job("q2", {"cpu": 1000})))
     assert state.queues.debt[state.tree.rows["new"]] == pytest.approx(2.0)  # not since the count before it came
 

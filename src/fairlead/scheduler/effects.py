@@ -21,7 +21,7 @@ from fairlead.scheduler.frameworks import reservations as role_reservations
 from fairlead.scheduler.history import begin_ticks, coarsen, reset_changed_history, share_evenly
 from fairlead.scheduler.job_caps import admit, count_admitted, leave
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.view import BEGAN, CLAIM_DUE, CYCLE, ENDED, IDLE_BUDGET, NEXT_TICK
+from fairlead.scheduler.kernel.view import BEGAN, CLAIM_DUE, CYCLE, DEBTS_AT, ENDED, IDLE_BUDGET, NEXT_TICK
 from fairlead.scheduler.queue_tree import beside, mark_exact
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, JOB, PLACED, REVOKE, REVOKING, SUCCEEDED, TRANSITIONS, WAITING
@@ -110,6 +110,8 @@ def apply(state: State, fact: facts.Fact, learned: Learned | None = None) -> Non
 def _configured(state: State, fact: facts.Configured) -> None:
     caps_before, state.settings = state.settings.max_jobs_of, fact.settings
     state.times[IDLE_BUDGET] = fact.settings.idle_budget
+    if not fact.settings.idle_budget:  # then nobody is owed room
+        state.times[DEBTS_AT], state.queues.debt[:], state.queues.owed[:] = -np.inf, 0.0, 0
     n, below = state.queues.n, _below_guarantee(state)
     before, policies = state.queues.tick[:n].copy(), state.queues.policy[:n].copy()
     state.tree.configure(fact.queues)

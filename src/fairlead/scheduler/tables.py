@@ -280,8 +280,8 @@ class Queues(Table):
     min_runtime: F64
     short_since: F64  # since when it is below its fair share; inf: it is not; the root's: time of the last check
     debt: F64  # of a line: what it is owed, see `kernel/debts.pxi`; seconds
-    debt_at: F64  # of a line: when its debt was last added up, if after the last count
-    owed_since: F64  # of a line: since when it is owed anything
+    debt_at: F64  # of a line: when its debt was last added up, if after a count. The root's: no count is due before
+    owed_since: F64  # of a line: since when it is owed anything. The root's: when lines were last asked
     owed: I64  # to it and those below when debts were last counted, if it was not served since: debts times parts; 1e-6 s of all
     put_off: F64  # of a line: no reservation for it before this; 0: not put off. The root's: no overdraft before
     wasted: F64  # of a line: the most that a reservation idled that ended without a start since it was owed; shares times seconds
@@ -289,7 +289,7 @@ class Queues(Table):
     listed: I64  # the root's: length of that list
     reserved: Annotated[I64, DERIVED]  # of a line: tasks that it has reservations for
     wants: I64  # bits of the resources that its jobs needed so far
-    events: I64  # the root's: tasks that started, ended or came since debts were counted
+    events: I64  # the root's: tasks that started, ended or came since lines were asked
     pending: Annotated[I64, DERIVED]  # of a leaf: groups with jobs
     waits: Annotated[I64, DERIVED]  # the root's: groups with jobs, or that want offers, of all leaves
     exact: Bools  # the weights among its siblings are exact as part / whole

@@ -47,13 +47,13 @@ cdef bint owes(View v, i64 b) noexcept nogil:
 cdef bint _may_owe(View v, i64 b) noexcept nogil:
     """Return True if a group is its line's oldest, is owed more than what is reserved for the line, and no end alone helps.
 
-    Within a cycle only the line served is asked again; another that its placement lets owe is asked at the next count. Of a
+    Within a cycle only the line served is asked again; another that its placement lets owe is asked in a later moment. Of a
     line of several leaves the oldest has its turn even if an end helps: then no other of them is asked. The answer is kept until
     there is news: a line that is put off changes no other's.
     """
     leaf = v.groups[b].leaf
     x = line_of(v, leaf)
-    if not v.counts[RESERVES] or v.times[DEBTS_AT] < v.times[MOMENT] or not v.queues[x].in_list or v.times[NOW] < v.queues[x].put_off:
+    if not v.counts[RESERVES] or not is_asked(v) or not v.queues[x].in_list or v.times[NOW] < v.queues[x].put_off:
         return False
     if v.queue_cache[x].passed == v.counts[CYCLE] or v.trees[v.queue_cache[leaf].base + 1].best != b:
         return False
@@ -217,7 +217,7 @@ cdef void unpark_oldest(View v, i64 x) noexcept nogil:
 
     Asked at the start of the cycle, and once the line was served.
     """
-    if v.times[DEBTS_AT] < v.times[MOMENT] or not v.queues[x].in_list or v.times[NOW] < v.queues[x].put_off:
+    if not is_asked(v) or not v.queues[x].in_list or v.times[NOW] < v.queues[x].put_off:
         return
     b = v.trees[v.queue_cache[x].base + 1].best
     if v.queue_cache[x].inner:
@@ -296,12 +296,12 @@ cdef i64 _in_the_way(View v, i64 b, i64 x, double now) noexcept nogil:
 cdef Plan review(View v, double now) noexcept nogil:
     """Decide which reservation to drop or to plan again, if any.
 
-    Whether it is still owed is asked in a moment in which debts are counted, and once it is late or may idle only an allowance.
+    Whether it is still owed is asked in a moment in which lines are, and once it is late or may idle only an allowance.
     """
-    cdef bint counted
-    late, h, counted = NONE, 0, v.times[DEBTS_AT] >= v.times[MOMENT]
+    cdef bint asked
+    late, h, asked = NONE, 0, is_asked(v)
     while h < v.counts[HOLDS]:
-        if v.holds[h].kind == RESERVATION and (counted or now > v.holds[h].start or v.holds[h].allowance > 0.0):
+        if v.holds[h].kind == RESERVATION and (asked or now > v.holds[h].start or v.holds[h].allowance > 0.0):
             b = v.holds[h].group
             why = what_stops(v, b)
             if (why != NOT_REACHED and why != NO_NODE and (why != MAX_JOBS or v.groups[b].started == 0)) or _is_over(v, h, now):

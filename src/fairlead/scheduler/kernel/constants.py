@@ -49,7 +49,7 @@ MAX_EXTRAPOLATION: Final = 4.0
 
 # debts.pxi
 VISITS_PER_EVENT: Final = 4
-"""Queues that counting debts may visit for each task that starts, ends or comes."""
+"""Lines are asked once as many tasks have started, ended or come as there are active queues, divided by this."""
 PATIENCE: Final = 0.25
 """Part of what its part does while a task of it lasts that a line is owed before it gets a reservation."""
 ANYTHING: Final = -1

@@ -10,18 +10,23 @@
 
 - **Line**: a leaf, or the highest queue above it that serves its children in the order of their jobs (fifo, priority). Debts
   are of lines; such a queue's children have what it lacks in common.
-- **Counting**: debts are counted at the first event of a moment, once as many tasks have started or ended, or jobs
-  come, as there were active queues, divided by VISITS_PER_EVENT. So it costs each event a few queues. All of it follows from the facts.
-  Between two counts parts are as at the last. What a leaf lacked is added up before a task of it starts or ends, and before it
-  begins or ceases to wait. Else who ran a task between two counts would be owed as if they had not, and who came, as if they had waited.
-  Only in moments in which they were counted is anybody given a reservation.
+- **Asked**: lines are asked whether they are owed room in moments of which the first event comes once as many tasks have started or
+  ended, or jobs come, as there were active queues, divided by VISITS_PER_EVENT. Only then is anybody given a reservation.
+- **Counting**: all parts are computed, and what all have lacked is added up, by need, in the first such moment from
+
+      min over the lines that wait of t + min(s, (s - d mod s) / rate), or their `put_off` if that is earlier
+
+  s is the line's patience, t when its debt d was last added up, and the rate l / p by the parts of the last count; 1 if none is known.
+  So a count follows within s of the last one, or of the moment when the line began to wait. Since a debt grows by at most 1 s a second, what is added
+  between two counts is wrong by at most s. Where nobody waits nothing is counted, nor without a budget. All of it follows from the facts.
+  What a leaf lacked is also added up, by those parts, before a task of it starts or ends, and before it begins or ceases to wait. Else
+  who ran a task between two counts would be owed as if they had not, and who came, as if they had waited.
 - **Ties**: where siblings' shares tie, who is owed more goes first, once after each count: debt times part, of all lines below, if a
   debt is a part of its work. So heavy queues with large tasks keep a node that was drained for them. Under other policies, such as
   fairtree, a key may not rise with what is served: siblings take turns. Without a budget the order is the policy's alone.
-- **List**: the lines that are asked, in the moment of a count, whether they are owed room. A line owed a part of its work is listed
-  if its debt has passed another multiple of that part, or one of its tasks started or ended since the last such moment. A line that
-  is put off is listed until that is over. Listed in this moment is also who gets a job while nothing of it waits, and whose oldest
-  job may have been passed. The root's `listed` is its length.
+- **List**: the lines that are asked. A line owed a part of its work is listed if by a count its debt has passed another multiple of that
+  part, or one of its tasks started or ended since lines were last asked. A line that is put off is listed by counts until that is over. Listed
+  in this moment is also who gets a job while nothing of it waits, and whose oldest job may have been passed. The root's `listed` is its length.
 """
 
 
@@ -45,7 +50,7 @@ def line_of_leaf(View v, i64 leaf):
 
 cdef void enlist(View v, i64 x) noexcept nogil:
     """Put a line on the list of those that may be owed something."""
-    if not v.queues[x].in_list and v.queues[0].listed + 1 < v.len_queues:
+    if v.times[IDLE_BUDGET] > 0.0 and not v.queues[x].in_list and v.queues[0].listed + 1 < v.len_queues:
         v.queues[x].in_list = True
         v.queues[0].listed += 1
         v.queues[v.queues[0].listed].line = x
@@ -88,19 +93,51 @@ cdef void note_passing(View v, i64 leaf) noexcept nogil:
 
 
 cpdef void begin_moment(View v, double at) noexcept nogil:
-    """Count debts, if it is time for that, before the first task of a moment starts, ends or comes, or queues change."""
+    """Before anything of a moment happens, decide whether lines are asked in it, and count debts if needed."""
     if at > v.times[MOMENT]:
-        if v.times[DEBTS_AT] >= v.times[MOMENT]:  # all that were listed have been asked
-            _clear_list(v)
+        if v.queues[0].listed > 0:
+            _shorten_list(v, at)
         v.times[MOMENT] = at
-        if VISITS_PER_EVENT * v.queues[0].events >= v.queues[0].line:
-            _count_debts(v, at)
+        if v.times[IDLE_BUDGET] > 0.0 and VISITS_PER_EVENT * v.queues[0].events >= v.queues[0].line:
+            v.queues[0].owed_since, v.queues[0].events = at, 0
+            if v.queues[0].waits == 0 and v.times[DEBTS_AT] > -INFINITY:
+                v.queues[0].debt_at = INFINITY
+            elif at >= v.queues[0].debt_at or v.times[DEBTS_AT] == -INFINITY:
+                _count_debts(v, at)
 
 
-cdef void _clear_list(View v) noexcept nogil:
-    for k in range(v.queues[0].listed):
-        v.queues[v.queues[k + 1].line].in_list = False
-    v.queues[0].listed = 0
+cdef bint is_asked(View v) noexcept nogil:
+    """Return True if lines on the list are asked in this moment whether they are owed room."""
+    return v.queues[0].owed_since >= v.times[MOMENT]
+
+
+cdef void _shorten_list(View v, double at) noexcept nogil:
+    """Once a moment is over, leave on the list who is owed and was not asked in it, and note when who waits needs a count."""
+    cdef bint asked = is_asked(v)
+    count, v.queues[0].listed = v.queues[0].listed, 0
+    for k in range(count):
+        x = v.queues[k + 1].line
+        v.queues[x].in_list = False
+        if _waits(v, x):
+            least = patience(v, x)
+            part, lack = _part_and_lack(v, x)
+            _note_need(v, x, least, part, lack)
+            if not asked and v.queues[x].put_off <= at and (v.queues[x].debt >= least or v.queues[x].reserved > 0):
+                enlist(v, x)
+
+
+cdef bint _waits(View v, i64 x) noexcept nogil:
+    """Return True if a line has jobs that are not placed, even beyond its limits; of one of several leaves, always."""
+    return v.queues[x].pending > 0 or is_by_jobs(v, x)
+
+
+cdef void _note_need(View v, i64 x, double least, double part, double lack) noexcept nogil:
+    """Note when a line that waits needs a count, by the formula above."""
+    after = least - fmod(v.queues[x].debt, least) if least > 0.0 else 0.0
+    if part > LEAST_SHARE:  # else it is not known yet: a debt grows by at most 1 s a second
+        after = min(least, after * part / lack) if lack > 0.0 else least
+    due = after + max(v.queues[x].debt_at, v.times[DEBTS_AT])
+    v.queues[0].debt_at = min(v.queues[0].debt_at, min(due, v.queues[x].put_off) if v.queues[x].put_off > 0.0 else due)
 
 
 cdef void _count_debts(View v, double at) noexcept nogil:
@@ -109,10 +146,11 @@ cdef void _count_debts(View v, double at) noexcept nogil:
     owed, hungry = floats(v, n), flags(v, 4 * n)
     active, lines, moved = hungry + n, hungry + 2 * n, hungry + 3 * n
     v.counts[NEWS] += 1
-    v.queues[0].events = v.queues[0].line = 0
+    v.queues[0].line, v.queues[0].debt_at = 0, INFINITY
     for k in range(v.queues[0].listed):
-        moved[v.queues[k + 1].line] = True
-    _clear_list(v)
+        x = v.queues[k + 1].line
+        moved[x], v.queues[x].in_list = True, False
+    v.queues[0].listed = 0
     _note_hungry(v, hungry, active, lines)
     _set_parts(v, hungry, active)
     for x in range(n):
@@ -126,7 +164,7 @@ cdef void _count_debts(View v, double at) noexcept nogil:
     for q in range(n - 1, 0, -1):
         p = v.queues[q].parent
         owed[p] += owed[q]
-        _set_owed(v, q, <i64>(1e6 * owed[q]) if v.times[IDLE_BUDGET] > 0.0 and compares_shares(v.queues[p].policy) else 0)
+        _set_owed(v, q, <i64>(1e6 * owed[q]) if compares_shares(v.queues[p].policy) else 0)
     release(v, mark)
 
 
@@ -135,9 +173,10 @@ cdef double _count_debt(View v, i64 x, bint hungry, bint moved, double at) noexc
 
     List it if it is to be asked; `moved` if a task of it has started or ended.
     """
-    owed, before, part = 0.0, v.queues[x].debt, _add_lack(v, x, hungry, at)
-    least = patience(v, x) if hungry and v.queues[x].debt > 0.0 else INFINITY
-    if v.queues[x].debt >= least:
+    owed, before = 0.0, v.queues[x].debt
+    part, lack = _add_lack(v, x, hungry, at)
+    least = patience(v, x) if _waits(v, x) else INFINITY
+    if hungry and v.queues[x].debt >= least and v.queues[x].debt > 0.0:
         owed = v.queues[x].debt * part
         if moved or least == 0.0 or floor(before / least) < floor(v.queues[x].debt / least):
             enlist(v, x)
@@ -145,12 +184,14 @@ cdef double _count_debt(View v, i64 x, bint hungry, bint moved, double at) noexc
         enlist(v, x)
     if v.queues[x].put_off <= at:
         v.queues[x].put_off = 0.0
+    if least < INFINITY:
+        _note_need(v, x, least, part, lack)
     return owed
 
 
-cdef double _add_lack(View v, i64 x, bint hungry, double at) noexcept nogil:
-    """Add up what a line has lacked, or had more, since that was added up; return its part if it waits."""
-    passed, part = at - max(v.queues[x].debt_at, v.times[DEBTS_AT]), 0.0
+cdef (double, double) _add_lack(View v, i64 x, bint hungry, double at) noexcept nogil:
+    """Add up what a line has lacked, or had more, since that was added up; return its part, if it waits or is owed, and what it lacks."""
+    passed, part, lack = at - max(v.queues[x].debt_at, v.times[DEBTS_AT]), 0.0, 0.0
     if v.times[DEBTS_AT] == -INFINITY:  # never counted
         passed = 0.0
     v.queues[x].debt_at = at
@@ -160,12 +201,18 @@ cdef double _add_lack(View v, i64 x, bint hungry, double at) noexcept nogil:
             v.queues[x].debt = max(0.0, v.queues[x].debt + lack / part * passed)
     if v.queues[x].debt == 0.0:
         v.queues[x].owed_since, v.queues[x].wasted = at, 0.0
-    return part
+    return part, lack
 
 
 cdef void note_lack(View v, i64 leaf, double at) noexcept nogil:
-    """Add up what a line that is a leaf lacked before it uses more or less, or begins or ceases to wait, if its part is known."""
-    if at > v.queues[leaf].debt_at and at > v.times[DEBTS_AT] and leaf > 0 and not is_by_jobs(v, v.queues[leaf].parent):
+    """Add up what a line that is a leaf lacked before it uses more or less, or begins or ceases to wait, if its part is known.
+
+    One that neither waited nor ran for longer than its patience is owed nothing.
+    """
+    since = max(v.queues[leaf].debt_at, v.times[DEBTS_AT])
+    if at > since > -INFINITY and leaf > 0 and not is_by_jobs(v, v.queues[leaf].parent):
+        if v.queues[leaf].pending == 0 and v.queues[leaf].tasks == 0 and v.queues[leaf].debt > 0.0 and at - since > patience(v, leaf):
+            v.queues[leaf].debt = v.queues[leaf].put_off = 0.0
         for r in range(v.len_total):
             if v.due[leaf * v.len_total + r] > 0.0:
                 _add_lack(v, leaf, v.queues[leaf].pending > 0 and _may_run_more(v, leaf), at)

@@ -123,6 +123,7 @@ cpdef bint drop_holds(View v, i64 group, i64 number, double at) noexcept nogil:
                 v.queues[x].wasted = max(v.queues[x].wasted, idled_by(v, h, at))
                 if v.holds[h].planned == at:  # put off: the decisions of one moment have an end
                     v.queues[x].put_off = max(v.queues[x].put_off, at + MIN_FORECAST_SECONDS)
+                    enlist(v, x)
             count_idle(v, v.holds[h].node, at)
             for r in range(m):
                 v.idled_before[leaf * m + r] += v.idled[h * m + r]

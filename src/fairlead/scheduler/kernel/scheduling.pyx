@@ -9,7 +9,7 @@ A kernel is a C function over a view of the state that runs without the GIL.
 """
 
 from cpython.buffer cimport PyBUF_ANY_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
-from libc.math cimport INFINITY, NAN, floor, frexp, isfinite, isnan, nextafter, pow
+from libc.math cimport INFINITY, NAN, floor, fmod, frexp, isfinite, isnan, nextafter, pow
 from libc.stdint cimport int32_t
 from libc.stdio cimport fputs, stderr
 from libc.stdlib cimport abort, free, malloc, qsort
