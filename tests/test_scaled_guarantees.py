@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.model.specs import Queue, ancestors
+from fairlead.model.specs import ROOT, Queue, ancestors
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import JobSubmitted, NodeDrained, NodeLost, NodeResumed, TasksPlaced
@@ -128,6 +128,16 @@ def test_an_idle_cluster_withholds_nothing(lends):
     story.job(0.0, "b", 10.0, 2, cpu=3)
     story.until(100.0)
     assert story.began[1] == [0.0, 10.0]
+
+
+def test_what_is_not_lent_is_scaled_where_guarantees_are_minimums():
+    """Twelve CPUs are not lent, and there are four: still somebody else's task runs on an idle cluster."""
+    queues = [Queue(ROOT, policy="yarn-drf"), Queue("a", guarantee={"cpu": 12}, lend=KEEPS), Queue("b")]
+    story = Story([{"cpu": 4}], queues)
+    assert guarantees(story) == {"a": 12, "b": 0}
+    story.job(0.0, "b", 1000.0, 2, cpu=3)
+    story.until(0.0)
+    assert story.runs("b") == 1
 
 
 def test_what_is_not_lent_does_not_stop_for_ever_what_never_fits_beside_it():

@@ -195,23 +195,26 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
 
         At each level, for each resource: if the guarantees of the children exceed what their parent is granted (the root:
         capacity of the nodes that take tasks), all are scaled by the same factor. What a queue does not lend is scaled alike.
-        Under YARN's policies guarantees are minimums to compare by, and stay. A queue that is guaranteed nothing of a resource
-        passes on what those below it are. Returns the rows whose guarantee changed.
+        Under YARN's policies guarantees are minimums to compare by, and stay, but what is not lent is scaled. A queue that is
+        guaranteed nothing of a resource passes on what those below it are. Returns the rows whose guarantee changed.
         """
         n, before = table.n, table.guarantee[: table.n].copy()
         if not table.declared[:n].any() and not table.guarded[:n].any():
             return np.zeros(0, np.int64)
         levels = _levels(table.parent[:n])
-        table.guarantee[:n], _, _ = _granted(table.declared[:n], table.parent[:n], levels, there, self.floors())
+        floors = self.floors()
+        table.guarantee[:n], _, _ = _granted(table.declared[:n], table.parent[:n], levels, there, floors)
         table.guaranteed[:n] = table.guarantee[:n].any(axis=1)
         table.guaranteed[0] = table.guarded[0] = False
         for rows in levels:
             table.guarded[rows] = table.guaranteed[rows] | table.guarded[table.parent[rows]]
-        kept = table.declared[:n] - table.lent[:n]
+        kept, granted = table.declared[:n] - table.lent[:n], table.guarantee[:n]
+        if floors.any():
+            granted, _, _ = _granted(table.declared[:n], table.parent[:n], levels, there, np.zeros_like(floors))
         table.nonlendable[:n] = kept
-        scaled = np.nonzero((kept > 0) & (table.guarantee[:n] < table.declared[:n]))
+        scaled = np.nonzero((kept > 0) & (granted < table.declared[:n]))
         for row, r in zip(*(each.tolist() for each in scaled), strict=True):
-            part = Fraction(int(table.guarantee[row, r]), int(table.declared[row, r]))
+            part = Fraction(int(granted[row, r]), int(table.declared[row, r]))
             table.nonlendable[row, r] = int(part * int(kept[row, r]))
         self.write_nonlendable(table)
         return np.flatnonzero((table.guarantee[:n] != before).any(axis=1))
