@@ -13,11 +13,12 @@ Its documentation is OpenAPI for programs, and a self-contained page for people.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
+from fastapi.params import Path, Query
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
@@ -139,16 +140,16 @@ def make_api(client: StateClient, parts: Parts) -> FastAPI:
 
 def _refusing_unknown_queries() -> Callable[[Request], Awaitable[None]]:
     """Refuse unknown or repeated query parameters, which would be ignored, and numbers such as 1_0."""
-    known: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
+    known: dict[Callable[..., Any], tuple[list[str], list[str]]] = {}
 
     async def refuse(request: Request) -> None:
         said = {**request.path_params, **request.query_params}
         if not said:
             return
-        route, method = request.scope["route"], request.method
-        if (route.path_format, method) not in known:
-            known[route.path_format, method] = _parameters(route, method)
-        there, numbers = known[route.path_format, method]
+        route: APIRoute = request.scope["route"]
+        if route.endpoint not in known:
+            known[route.endpoint] = _parameters(route)
+        there, numbers = known[route.endpoint]
         for name in numbers:
             if name in said and ("_" in said[name] or not said[name].isascii()):
                 raise HTTPException(422, f"{name}: write a number with the digits 0 to 9, not {shortened(repr(said[name]))}")
@@ -161,18 +162,16 @@ def _refusing_unknown_queries() -> Callable[[Request], Awaitable[None]]:
     return refuse
 
 
-def _parameters(route: APIRoute, method: str) -> tuple[list[str], list[str]]:
-    """Return the query parameters of a route, and those of its parameters that are numbers, from its OpenAPI document."""
-    path = route.path_format
-    told = get_openapi(title=path, version="", routes=[route])  # for all routes it would take 0.1 s
-    parameters = told["paths"][path].get(method.lower(), {}).get("parameters", [])
-    there = sorted(each["name"] for each in parameters if each["in"] == "query")
-    return there, [each["name"] for each in parameters if _is_number(each["schema"])]
+def _parameters(route: APIRoute) -> tuple[list[str], list[str]]:
+    """Return the query parameters of a route, and those of its parameters that are numbers, possibly optional."""
+    fields = get_flat_params(route.dependant)
+    there = sorted(each.alias for each in fields if isinstance(each.field_info, Query))
+    kinds = {each.alias: each.field_info.annotation for each in fields if isinstance(each.field_info, (Query, Path))}
+    return there, [name for name, kind in kinds.items() if _is_number(kind)]
 
 
-def _is_number(schema: dict[str, Any]) -> bool:
-    """True if a parameter is a number, possibly optional."""
-    return any(each.get("type") in ("integer", "number") for each in [schema, *schema.get("anyOf", [])])
+def _is_number(kind: Any) -> bool:
+    return kind in (int, float) or any(map(_is_number, get_args(kind)))
 
 
 class TooLargeInJson:

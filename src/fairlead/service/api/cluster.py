@@ -331,7 +331,7 @@ def add_facts(api: APIRouter, client: StateClient, feed: Feed) -> None:
 
 
 def add_health(api: APIRouter, loop: Loop, engine: LiveEngine, archive: OutputArchive | None = None) -> None:
-    @api.get("/healthz", responses=errors(503))
+    @api.get("/healthz", responses=errors(503), response_model=dict[str, bool])
     async def healthy() -> dict[str, bool]:
         """Whether the scheduler runs and its thread makes progress. Needs no token."""
         if loop.stopped.is_set():
