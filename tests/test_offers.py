@@ -928,7 +928,7 @@ HOW = st.sampled_from(["silent", "late", "reviving", "crumb", "all CPUs", "all m
 BAD = st.lists(st.tuples(HOW, HOLDS, st.sampled_from(["", "one", "honest"])), min_size=1, max_size=6)
 
 
-@settings(max_examples=cases(8), deadline=None)
+@settings(max_examples=cases(4), deadline=None)
 @given(bad=BAD, nodes=st.sampled_from([1, 3, 9]), lasts=st.sampled_from([1.0, 4.0]))
 def test_whatever_others_do_with_their_offers_a_framework_that_uses_its_own_has_its_share(bad, nodes, lasts):
     """In 22 times `offer_timeout`, for which each may hold one offer."""

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from conftest import supervisor_of
+from conftest import supervisor_of, until
 from fairlead.calls import payloads
 from fairlead.data_folder import NotPlain, open_plain
 from fairlead.model.specs import Call, Job, Work
@@ -40,15 +40,6 @@ def cgroups(machine):
     if "no cgroups here" in machine.log.read_text():
         assert "what a task leaves behind is ended only as long as it keeps its environment" in machine.log.read_text()
         pytest.skip("no cgroup may be made here")
-
-
-def until(find, seconds=20):
-    """Wait until something is so; returns what was found."""
-    deadline = time.monotonic() + seconds
-    while not (found := find()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
 
 
 def sh(text):
