@@ -1,7 +1,6 @@
 """`--send` and `--fetch`: a command in a copy of a folder, and what comes back."""
 
 import io
-import subprocess
 import tarfile
 import tempfile
 from contextlib import suppress
@@ -12,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import FAIRLEAD, Live
+from conftest import Live
 from fairlead.client import parcels
+from forked import run
 from random_cases import cases
 
 
@@ -26,9 +26,7 @@ def test_a_folder_goes_and_what_was_asked_for_comes_back(tmp_path):
         live.up()
 
         def call(*words, text=""):
-            return subprocess.run(
-                [FAIRLEAD, *words], cwd=here, env=live.env, input=text, capture_output=True, text=True, check=False, timeout=60
-            )
+            return run(words, cwd=here, env=live.env, input=text, timeout=60)
 
         script = f"mkdir -p out/a; cat in.txt - > out/a/x; ln -s {tmp_path}/secret out/link; echo y > other; pwd; exit 0"
         done = call("run", "--send", ".", "--fetch", "out/*", "--", "sh", "-c", script, text="more\n")
