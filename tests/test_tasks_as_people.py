@@ -197,8 +197,8 @@ def test_a_task_cannot_leave_its_cgroup(machine, cgroups):
     script = """
         grep -c fairlead- /proc/self/cgroup
         find /sys/fs/cgroup -name cgroup.procs -o -name tasks -o -name '*limit_in_bytes' -o -name '*.max' |
-        while read file; do (echo $$ > $file) 2>/dev/null && echo wrote $file; done
-        find /sys/fs/cgroup -type d | while read folder; do mkdir $folder/mine 2>/dev/null && echo made $folder; done
+        while read file; do { echo $$ > $file; } 2>/dev/null && echo wrote $file; done
+        find /sys/fs/cgroup -type d | sed 's|$|/mine|' | xargs mkdir -v 2>/dev/null
         grep -c fairlead- /proc/self/cgroup
     """
     code, out, _ = machine["alice"].task(*sh(script))
