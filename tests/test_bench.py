@@ -108,7 +108,7 @@ def test_a_connection_that_is_closed_is_opened_again(tmp_path):
 
 def test_calls_beside_a_process_pool(capsys, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # Ray takes long to start
-    calls.run(calls=12, seconds=0.1, sizes=(3,))
+    calls.run(calls=12, seconds=0.1, sizes=(3,), together=200, mebibytes=1)
     assert "ProcessPoolExecutor" in capsys.readouterr().out
 
 
