@@ -20,8 +20,10 @@ ROOT = Path(__file__).parents[1]
 BUILT = ROOT / "build" / "checked"
 SCHEDULING = "fairlead.scheduler.kernel.scheduling"
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-# Without optimisation it is built in half the time, and no access is optimised away before it is checked.
+# Without optimisation it is built in half the time, and no access is optimised away before it is checked. An access is checked by
+# a call, not in place: there is a fifth less to compile.
 FLAGS = ["-O0", "-g1", "-fwrapv", "-ffp-contract=off", "-fvisibility=hidden", "-Wno-all", *SANITIZERS]
+FLAGS += ["--param", "asan-instrumentation-with-call-threshold=0"]
 # Those that call kernels in the process of the test.
 TESTS = [
     "below_guarantee", "claims", "claims_in_trees", "claims_kept", "crash", "easy_in_order", "entitled", "fading_policies",

@@ -29,7 +29,7 @@ def pytest_sessionfinish(session):
         return
     until = time.monotonic() + PATIENCE
     while (left := left_behind()) and time.monotonic() < until:
-        time.sleep(0.2)
+        time.sleep(0.5)
     for process in left:
         session.config.get_terminal_writer().line(f"left behind, and ended now: {told(process)}", red=True)
     for process in left:

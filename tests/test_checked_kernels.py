@@ -31,7 +31,7 @@ def test_histories_read_and_write_inside_arrays_and_an_index_outside_ends_the_pr
     subprocess.run([sys.executable, "-c", BUILD], cwd=ROOT, env=env, check=True)
     over = subprocess.run(
         [sys.executable, "-c", HISTORIES],
-        cwd=ROOT, env=environment(FAIRLEAD_FUZZ="80"), capture_output=True, text=True, check=False,
+        cwd=ROOT, env=environment(FAIRLEAD_FUZZ="40"), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert over.stdout == "the last has a bucket: True\nno access was wrong\n", over.stderr
     assert over.returncode != 0

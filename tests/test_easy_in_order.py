@@ -51,7 +51,7 @@ P90 = {lasts: EDGES[bin_of(lasts) + 1] for lasts in LASTS}
 """What is forecast for tasks that all take equally long."""
 
 
-@settings(deadline=None, max_examples=cases(20))
+@settings(deadline=None, max_examples=cases(10))
 @given(data=st.data(), cluster=st.sampled_from(CLUSTERS))
 def test_in_one_queue_with_right_forecasts_it_is_easy(cluster, data):
     processors, nodes = cluster
@@ -62,7 +62,7 @@ def test_in_one_queue_with_right_forecasts_it_is_easy(cluster, data):
         assert simulate(case, policy).begun.tolist() == begun, policy
 
 
-@settings(deadline=None, max_examples=cases(20))
+@settings(deadline=None, max_examples=cases(10))
 @given(data=st.data(), cluster=st.sampled_from(CLUSTERS))
 def test_in_one_queue_it_is_easy_by_the_p90_of_each_family(cluster, data):
     processors, nodes = cluster
@@ -72,7 +72,7 @@ def test_in_one_queue_it_is_easy_by_the_p90_of_each_family(cluster, data):
     assert forecast.begun.tolist() == declared.begun.tolist()
 
 
-@settings(deadline=None, max_examples=cases(20))
+@settings(deadline=None, max_examples=cases(6))
 @given(data=st.data(), policy=st.sampled_from(["easy:drf", "easy:tasks", "easy:fifo", "easy:sdrf", "easy:priority"]))
 def test_it_keeps_the_invariants_of_the_scheduler_and_compiled_steps_come_to_the_same(data, policy):
     jobs = data.draw(loads(12, "abc"))

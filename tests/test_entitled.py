@@ -29,7 +29,7 @@ def divide(parent, capacity, leaves, demand, most, weight=None, guarantee=None, 
 small = st.integers(0, 6)
 
 
-@settings(max_examples=cases(50), deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(st.data())
 def test_without_a_tree_it_is_what_drf_divides(data):
     """Weights, guarantees, limits and finite demands; compared in fractions."""
@@ -59,7 +59,7 @@ def test_without_a_tree_it_is_what_drf_divides(data):
 PLACES = ["", "a", "b", "a/x", "a/y", "b/x"]
 
 
-@settings(max_examples=cases(50), deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(st.data())
 def test_down_a_tree_it_is_what_the_naive_tree_divides(data):
     """Without weights, guarantees and limits of inner queues, which a problem does not have; compared in fractions."""

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from fairlead.policies import fading, fairtree, htcondor, sdrf
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.fairtree import TOP
+from random_cases import FUZZ
 
 DAY = 86_400.0
 times = st.floats(0, 1e7)
@@ -261,8 +262,14 @@ def test_priorities_that_are_none_are_refused():
 CAPACITY = (40_000, 80_000)
 DELTA = 0.9999
 USERS = 20
-AUTHORS = "0de01f1dc754d018d29ef26fe7ada2b95e059990882f83230c284a6cde5750f3"
-"""Sha256 of what the authors' program (hsadok/sdrf f0159ee, `SDRF`, where users bring nothing) started and when, as JSON."""
+AUTHORS = {
+    4_000: "6529a5b6727173dfce97a0bbdecfabbbe977bb4bde02face430fdf253345ea7a",
+    20_000: "3dcc4035da0546316113e56e15bcea822e9eaad3062bbd5fbba4c94ad7b39629",
+}
+"""Sha256 of what the authors' program (hsadok/sdrf f0159ee, `SDRF`, where users bring nothing) started and when, as JSON.
+
+By the number of jobs; of what starts before the last of them comes.
+"""
 
 
 def workload(jobs):
@@ -387,15 +394,16 @@ class ByPolicy:
 
 
 def test_sdrf_decides_as_the_authors_simulator_does():
-    """20,000 jobs, decision for decision; and the authors' own program, on these jobs, decided so too."""
-    jobs = list(workload(20_000))
+    """4,000 jobs, in `make fuzz` 20,000, decision for decision; and the authors' own program, on these jobs, decided so too."""
+    count = 20_000 if FUZZ else 4_000
+    jobs = list(workload(count))
     expected = as_published(jobs, DELTA)
     found = ByPolicy(jobs, sdrf.half_life_of(DELTA)).run()
-    assert len(found) == 20_000
+    assert len(found) == count
     assert found == expected
-    digest = hashlib.sha256(json.dumps(found).encode()).hexdigest()
-    assert digest == AUTHORS
-    assert sum(at > jobs[job][0] for job, at in found) > 10_000, "there is something to decide"
+    early = [each for each in found if each[1] < jobs[-1][0]]
+    assert hashlib.sha256(json.dumps(early).encode()).hexdigest() == AUTHORS[count]
+    assert sum(at > jobs[job][0] for job, at in found) > count / 2, "there is something to decide"
     some = jobs[:4000]
     fades_at_once = as_published(some, 1e-300)
     assert sum(a != b for a, b in zip(as_published(some, DELTA), fades_at_once, strict=True)) > 2000, "the past matters"

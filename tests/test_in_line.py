@@ -118,7 +118,7 @@ CLUSTERS = [(8, 1, 0), (40, 10, 0), (120, 120, 0), (30, 10, 0), (120, 120, 5)]
 
 
 @pytest.mark.parametrize("rule", ["easy", "conservative"])
-@settings(deadline=None, max_examples=cases(20))
+@settings(deadline=None, max_examples=cases(8))
 @given(data=st.data(), cluster=st.sampled_from(CLUSTERS))
 def test_gangs_start_when_the_definition_has_them_start(rule, cluster, data):
     """On one node or many, exactly: nodes are chosen when a gang starts, not when its start is found."""

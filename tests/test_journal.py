@@ -574,7 +574,7 @@ def test_flipped_bytes_of_the_file_are_never_believed(path):
     journal, state = written(path)
     journal.close()
     good = path.read_bytes()
-    for place in range(0, len(good), 97):
+    for place in range(0, len(good), 197):
         bad = bytearray(good)
         bad[place] ^= 0xFF
         path.write_bytes(bad)

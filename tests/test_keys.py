@@ -70,7 +70,7 @@ def goes_before(v, seats, a, b):
 
 
 @pytest.mark.parametrize("policy", ["drf", "maxmin:memory"])
-@settings(max_examples=cases(50), deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(data=st.data())
 def test_the_order_of_siblings_is_that_of_fractions(policy, data):
     state, v, keys = data.draw(siblings(policy))
@@ -83,7 +83,7 @@ def test_the_order_of_siblings_is_that_of_fractions(policy, data):
     assert in_order == sorted(keys, key=keys.get)
 
 
-@settings(max_examples=cases(50), deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(data=st.data())
 def test_shares_of_different_resources_are_compared_as_fractions(data):
     state, v, keys = data.draw(siblings("drf"))

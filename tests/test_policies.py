@@ -196,7 +196,7 @@ def test_hdrf_leaves_blocked_nodes_and_saturated_resources_out():
     assert fairlead.allocate(problem, "hdrf", exact=True).tasks.tolist() == [10, 10, 10, 15, 15]
 
 
-@settings(max_examples=cases(20), deadline=None)
+@settings(max_examples=cases(8), deadline=None)
 @given(data=st.data())
 def test_down_a_tree_divided_is_the_limit_of_ever_smaller_tasks(data):
     """Floats agree with fractions; whole tasks of a 200th of the size come out within a few of them of the division."""

@@ -51,7 +51,7 @@ QUEUES = [
 ]
 OTHERS = [Queue(ROOT, history=64.0), Queue("a"), Queue("b", weight=3.0, max_tasks=6), *QUEUES[3:]]
 HOUR = 60.0
-WORLDS = [*range(16), 57, 123, *range(200, 200 + int(os.environ.get("FAIRLEAD_FUZZ", "0")) // 100)]
+WORLDS = [*range(8), 57, 123, *range(200, 200 + int(os.environ.get("FAIRLEAD_FUZZ", "0")) // 100)]
 """Seeds. Of 57 and 123 decisions depend on the last bit of forecasts, so on the clock that these are counted on."""
 
 

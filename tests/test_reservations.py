@@ -34,7 +34,7 @@ from fairlead.simulate.measure import summary
 from fairlead.simulate.report import runs_text
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs, Workload, synthetic_nodes
-from random_cases import is_tried
+from random_cases import cases, is_tried
 from worlds import check_invariants, placed_keeping_promises, planned_as_naively, same
 
 
@@ -465,7 +465,7 @@ def test_nobody_waits_longer_than_a_bound_though_the_others_always_have_work(dat
     assert story.begun[late] - 10.5 <= bound
 
 
-@settings(max_examples=20, deadline=None, phases=[Phase.generate])
+@settings(max_examples=cases(10), deadline=None, phases=[Phase.generate])
 @given(data=st.data())
 def test_no_reservation_delays_one_that_is_before_it(data):
     """What is placed leaves to each what it needs at its start, but to those after the one whose turn it is; and all start."""

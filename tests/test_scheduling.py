@@ -519,7 +519,7 @@ def test_tasks_go_to_the_fullest_or_the_emptiest_nodes_where_that_is_asked_for(f
     assert world.state.nodes.free[:4, world.state.resources.index("gpu")].tolist() == [1000 * gpus for gpus in FITS[fit]]
 
 
-@settings(max_examples=cases(20), deadline=None)
+@settings(max_examples=cases(10), deadline=None)
 @given(st.data())
 def test_preferred_nodes_go_first_and_the_rest_as_without(data):
     """Each task goes where it would without the preference, among the preferred nodes with room if there are any."""
@@ -868,7 +868,7 @@ def test_hdrf_starves_no_leaf():
         assert {job: count for job, count in world.running().items() if job != 2} == gpus
 
 
-@settings(max_examples=cases(20), deadline=None)
+@settings(max_examples=cases(10), deadline=None)
 @given(data=st.data())
 def test_hdrf_is_what_looking_at_everything_anew_gives(data):
     """Crowded trees, where many wait and some tasks end: the kernel's heaps against a walk over all queues."""

@@ -891,7 +891,9 @@ def test_a_sweep_with_and_without_revocation(tmp_path):
 def test_a_sweep_is_drawn(call, tmp_path, monkeypatch, grid, lines, mark):
     """A chart a measure, with what varies most along its axis, and a line or a bar for each of the rest."""
     monkeypatch.setenv("COLUMNS", "200")
-    result = call("sweep", "trace.csv", *MACHINES[2:], "-p", "drf,fifo", *grid, "--out", "o", "--report", "out.html")
+    result = call(
+        "sweep", "trace.csv", *MACHINES[2:], "-p", "drf,fifo", *grid, "--workers", "1", "--out", "o", "--report", "out.html"
+    )
     assert result.returncode == 0, result.stderr
     page = html.unescape((tmp_path / "out.html").read_text())
     charts = page.split("<figure>")[1:]

@@ -454,7 +454,7 @@ class Histories(RuleBasedStateMachine):
         assert (self.state.nodes.free == self.state.nodes.capacity).all()
 
 
-rounds = int(os.environ.get("FAIRLEAD_FUZZ", "0")) // 20 or 16
+rounds = int(os.environ.get("FAIRLEAD_FUZZ", "0")) // 20 or 8
 TestHistories = Histories.TestCase
 TestHistories.settings = settings(
     max_examples=rounds, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)

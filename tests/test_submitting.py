@@ -110,7 +110,7 @@ plain = {"queue": "a", "demand": {"cpu": "1"}, "strict": True, "env": {}, "port"
 @example(
     events=[NodeJoined(at=0.0, node=Node("n0", {"cpu": 9000}, {OLDER: "0.1"})), {**plain, "port": 0}, plain, {**plain, "port": 0}]
 )
-@settings(max_examples=cases(37), deadline=None)
+@settings(max_examples=cases(15), deadline=None)
 def test_a_remembered_check_is_what_another_check_would_find(events):
     """Checks of jobs of one kind are made once until something changes; here beside a scheduler that remembers none."""
     state, unfinished = new_state(), SimpleNamespace(exports=None)

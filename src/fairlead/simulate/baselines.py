@@ -47,7 +47,7 @@ def order_of(policy: str) -> str:
     """Return the policy in whose order EASY's rule is applied; empty if the name is no such baseline."""
     name, _, order = policy.partition(":")
     try:
-        found = find_policy(order) if name == "easy" else None
+        found = find_policy(order) if name == "easy" and order else None
     except PolicyError:
         return ""
     return order if found is not None else ""
