@@ -18,6 +18,7 @@ from typing import Any
 
 import joblib
 import numpy as np
+from joblib.externals.loky import get_reusable_executor
 
 import fairlead
 from bench.end_to_end import scheduler
@@ -118,6 +119,7 @@ def measure_together(home: Path, client: fairlead.Client, calls: int, chunk: int
         for name, (ours, theirs) in pairs.items():
             took = [statistics.median(_seconds(what) for _ in range(5)) for what in (ours, theirs)]
             print(f"{took[0] * 1e3:>9,.0f} ms, pool {took[1] * 1e3:,.0f} ms: {took[0] / took[1]:.2f} times   {name}")
+    get_reusable_executor().shutdown()  # joblib's own processes would stay for minutes
 
 
 def _seconds(what: Callable[[], object]) -> float:

@@ -14,8 +14,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from copy import copy
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -138,6 +140,20 @@ def held_port() -> socket.socket:
     return held
 
 
+def pause(began: float) -> None:
+    """Wait before the next look, for a tenth of the time since `began`: a look is a request, which costs two processes 3 ms."""
+    time.sleep(min(0.1, 0.01 + (time.monotonic() - began) / 10))
+
+
+def until(find: Callable[[], Any], seconds: float = 60) -> Any:
+    """Wait until something is so; returns what was found."""
+    began = time.monotonic()
+    while not (found := find()):
+        assert time.monotonic() < began + seconds
+        pause(began)
+    return found
+
+
 class SocketConnection(http.client.HTTPConnection):
     """A connection to a Unix socket."""
 
@@ -237,12 +253,12 @@ class Live:
         return self.ask("jobs", limit=1)["jobs"][0]["id"]
 
     def until(self, condition, seconds: float = 90) -> None:
-        deadline = time.monotonic() + seconds
+        began = time.monotonic()
         while not condition():
             if self.process.poll() is not None:
                 raise AssertionError(f"the scheduler ended: {self.log.read_text()}")
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.02)
+            assert time.monotonic() < began + seconds, self.log.read_text()
+            pause(began)
 
     def kill(self) -> None:
         self.process.kill()
@@ -359,7 +375,7 @@ def idle(shared, tmp_path):
     yield world
     world.end_commands()
     for queue in ("A", "B", "lab"):
-        world.call("cancel", "-q", queue)
+        world.http("POST", "/v1/cancel", {"queue": queue})
     world.until(lambda: not any(queue["running"] for queue in world.ask("queues")["queues"]))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from conftest import supervisor_of
+from conftest import pause, supervisor_of
 from fairlead.engines.contract import Launches, NodeDown, Where
 from fairlead.engines.local.member import Membership, start_member
 from fairlead.engines.remote.engine import RemoteEngine, Serving
@@ -77,11 +77,11 @@ class Fleet:
         self.news += seen.nodes
 
     def until(self, condition, seconds: float = 60.0) -> None:
-        deadline = time.monotonic() + seconds
+        began = time.monotonic()
         while not condition():
-            assert time.monotonic() < deadline, (self.known, self.started, self.ended, self.news, self.engine.trouble)
+            assert time.monotonic() < began + seconds, (self.known, self.started, self.ended, self.news, self.engine.trouble)
             self.look()
-            time.sleep(0.01)
+            pause(began)
 
     def end_of(self, attempt: Attempt, seconds: float = 60.0):
         self.until(lambda: attempt in self.ended, seconds)

@@ -231,12 +231,12 @@ def _read_what_asks():
     """Read what commands read that ask a scheduler."""
     from fairlead.cli.main import main
 
-    needed = ["job", "many_jobs", "output", "parsing", "run", "script_options", "submitting", "tables", "top", "usage"]
-    commands = [f"commands.{each}" for each in ("cluster", "configuration", "fairness", "jobs", "journal", "people", "traces")]
-    for name in [
-        *(f"fairlead.cli.{each}" for each in [*commands, *needed]),
-        "rich.progress",
-    ]:  # which rich reads to print a table
+    needed = [
+        "job", "many_jobs", "output", "parsing", "run", "script_options", "submitting", "tables", "top", "usage", "word_lists",
+    ]  # fmt: skip
+    asking = ["cluster", "configuration", "fairness", "jobs", "journal", "people", "selected_jobs", "traces"]
+    commands = [*(f"fairlead.cli.{each}" for each in needed), *(f"fairlead.cli.commands.{each}" for each in asking)]
+    for name in [*commands, "rich.progress", "platformdirs.unix", "typer._click.decorators"]:  # which are read at a use
         importlib.import_module(name)
     return main
 
@@ -249,9 +249,10 @@ def _read_all():
 
     for module in pkgutil.walk_packages(fairlead.cli.__path__, "fairlead.cli."):
         importlib.import_module(module.name)
-    make_api(
-        SimpleNamespace(loop=None, authenticator=None, wakeups=None), Parts(*[None] * 12)
-    )  # what it keeps is there for the next
+    api = make_api(SimpleNamespace(loop=None, authenticator=None, wakeups=None), Parts(*[None] * 12))
+    api.openapi()  # reads all types; what is kept of them is there for the next
+    for name in ("anyio._backends._asyncio", "encodings.ascii", "encodings.utf_8_sig", "numpy.ma", "uvicorn.lifespan.off"):
+        importlib.import_module(name)
     return main
 
 

@@ -5,9 +5,9 @@ import os
 FUZZ = int(os.environ.get("FAIRLEAD_FUZZ", "0"))
 
 
-def is_tried(number: int) -> bool:
-    """Whether a recovered state makes this decision of a story too: the first 10 and each 20th, and all in `make fuzz`."""
-    return number <= 10 or number % 20 == 0 or FUZZ > 0
+def is_tried(number: int, first: int = 10) -> bool:
+    """Whether this step of a story is looked at closely: the first ones and each 20th, and all in `make fuzz`."""
+    return number <= first or number % 20 == 0 or FUZZ > 0
 
 
 def cases(few: int) -> int:

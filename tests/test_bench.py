@@ -28,6 +28,7 @@ from bench import (
 )
 from bench import simulate as simulator
 
+from conftest import until
 from fairlead.journal import Journal
 from fairlead.journal.sql import SqlStore
 from fairlead.model.specs import Settings
@@ -54,7 +55,7 @@ def test_what_taking_back_costs(capsys):
 
 
 def test_tasks_go_through_the_whole_of_fairlead(capsys):
-    end_to_end.run(tasks=60, at_once=4, places=end_to_end.PLACES[1:])
+    end_to_end.run(tasks=16, at_once=4, places=end_to_end.PLACES[1:])
     assert "through xargs -P 4" in capsys.readouterr().out
 
 
@@ -76,11 +77,11 @@ def test_a_recovered_history_is_the_one_that_was_written(tmp_path, monkeypatch, 
 
 
 def test_the_service_answers_many_clients(capsys):
-    service.run(requests=40, sizes=(1, 8))
+    service.run(requests=16, sizes=(1, 8))
     shown = capsys.readouterr().out
     assert "8 clients  submit" in shown
     assert "reached" in shown
-    assert "40 jobs in a request" in shown
+    assert "16 jobs in a request" in shown
 
 
 def test_a_connection_that_is_closed_is_opened_again(tmp_path):
@@ -107,7 +108,7 @@ def test_a_connection_that_is_closed_is_opened_again(tmp_path):
 
 def test_calls_beside_a_process_pool(capsys, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # Ray takes long to start
-    calls.run(calls=40, seconds=0.3, sizes=(3,))
+    calls.run(calls=12, seconds=0.1, sizes=(3,), together=200, mebibytes=1)
     assert "ProcessPoolExecutor" in capsys.readouterr().out
 
 
@@ -227,13 +228,13 @@ def test_offers_and_tasks_of_frameworks(capsys):
     assert "ms of the scheduler's CPU time each" in shown
 
 
-SPIN = "import time\nwhile time.process_time() < 0.2: pass"
+SPIN = "import time\nwhile time.process_time() < 0.1: pass"
 
 
 def test_what_a_start_costs_is_what_its_processes_used(tmp_path):
     env = start.environment(tmp_path, {"PATH": os.environ["PATH"], "UV_CACHE_DIR": "/mine", "MAKEFLAGS": "-j"})
     assert set(env) == {"PATH", "XDG_CACHE_HOME", "FAIRLEAD_HOME"}
-    assert start.cost_of(["sh", "-c", f'"{sys.executable}" -c "{SPIN}"; true'], tmp_path, env).cpu >= 0.2
+    assert start.cost_of(["sh", "-c", f'"{sys.executable}" -c "{SPIN}"; true'], tmp_path, env).cpu >= 0.1
     assert start.line("all", start.Cost(1, 2) + start.Cost(0.5, 1), "more").split() == ["all", "1.50", "3.00", "more"]
     with pytest.raises(SystemExit, match="exit status 3\nwhy"):
         start.cost_of(["sh", "-c", "echo why; exit 3"], tmp_path, env)
@@ -242,8 +243,7 @@ def test_what_a_start_costs_is_what_its_processes_used(tmp_path):
 def test_a_session_is_all_its_processes():
     shell = ["sh", "-c", f'"{sys.executable}" -c "{SPIN}\ninput()"; true']
     with subprocess.Popen(shell, stdin=subprocess.PIPE, start_new_session=True) as process:
-        while len(list(start.of_session(process.pid))) < 2 or not start.cpu_seconds(process.pid):
-            pass
+        until(lambda: len(list(start.of_session(process.pid))) == 2 and start.cpu_seconds(process.pid))
         rss, pss = start.memory(process.pid)
         assert rss >= pss > 0
         process.stdin.close()

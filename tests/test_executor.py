@@ -20,6 +20,7 @@ import pytest
 
 import fairlead
 from called import fail, nap, square, until_it_is_there
+from conftest import until
 from fairlead.client import caller, code_folder, session
 from fairlead.client.call_future import CallFuture
 from fairlead.client.code_folder import pack_folder
@@ -47,13 +48,6 @@ def make(request, world):
     if request.param == "processes":
         return lambda: cf.ProcessPoolExecutor(2)
     return lambda: fairlead.Client(world.home, queue="A", cpu=4.5, memory="256MiB")
-
-
-def until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 class TestContract:

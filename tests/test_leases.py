@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 import fairlead
 from called import nap, square
+from conftest import until
 from fairlead.calls import wire
 from fairlead.calls.relay import Relay
 from fairlead.calls.stream import Stream
@@ -48,13 +49,6 @@ from fairlead.service.wakeups import Wakeups
 @pytest.fixture(scope="module")
 def world(shared):
     return shared
-
-
-def until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_each_call_starts_once_though_workers_die(world, tmp_path):

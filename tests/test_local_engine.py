@@ -27,7 +27,7 @@ import pytest
 from msgspec.structs import replace
 
 import leased
-from conftest import end_tasks, supervisor_of
+from conftest import end_tasks, pause, supervisor_of
 from fairlead.calls import worker
 from fairlead.engines.contract import Launches, NodeUp, Superseded, Where
 from fairlead.engines.local import cgroups, proc, reports
@@ -106,11 +106,11 @@ class Bench:
         self.nodes += seen.nodes
 
     def until(self, condition, seconds=60.0):
-        deadline = time.monotonic() + seconds
+        began = time.monotonic()
         while not condition():
-            assert time.monotonic() < deadline, (self.known, self.started, self.ended)
+            assert time.monotonic() < began + seconds, (self.known, self.started, self.ended)
             self.look()
-            time.sleep(0.01)
+            pause(began)
 
     def end_of(self, attempt, seconds=60.0):
         self.until(lambda: attempt in self.ended, seconds)

@@ -54,7 +54,7 @@ class Cluster:
     """A state machine with nodes of 4 CPUs and 8 GiB, and the answers of frameworks."""
 
     def __init__(self, *queues, nodes=1, **options):
-        self.state, self.now, self.facts, self.decisions = new_state(), 0.0, [], 0
+        self.state, self.now, self.facts, self.decisions, self.happened = new_state(), 0.0, [], 0, 0
         self.happen(admission.configure(self.state, [Queue(ROOT), *queues], Settings(**options), 0.0))
         for k in range(nodes):
             self.happen(NodeJoined(at=0.0, node=Node(f"n{k}", {"cpu": 4000, "memory": 8 * G})))
@@ -63,7 +63,9 @@ class Cluster:
         for fact in facts:
             apply(self.state, fact)
             self.facts.append(fact)
-        check_invariants(self.state)
+        self.happened += 1
+        if is_tried(self.happened, 100):
+            check_invariants(self.state)
 
     def decide(self, seconds=0.0):
         self.now += seconds
@@ -928,7 +930,7 @@ HOW = st.sampled_from(["silent", "late", "reviving", "crumb", "all CPUs", "all m
 BAD = st.lists(st.tuples(HOW, HOLDS, st.sampled_from(["", "one", "honest"])), min_size=1, max_size=6)
 
 
-@settings(max_examples=cases(8), deadline=None)
+@settings(max_examples=cases(4), deadline=None)
 @given(bad=BAD, nodes=st.sampled_from([1, 3, 9]), lasts=st.sampled_from([1.0, 4.0]))
 def test_whatever_others_do_with_their_offers_a_framework_that_uses_its_own_has_its_share(bad, nodes, lasts):
     """In 22 times `offer_timeout`, for which each may hold one offer."""

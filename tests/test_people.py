@@ -14,7 +14,6 @@ import pwd
 import re
 import socket
 import ssl
-import subprocess
 import threading
 import time
 import urllib.error
@@ -27,7 +26,6 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import FAIRLEAD
 from fairlead.cli.background import Background
 from fairlead.client.address import Address, NotTrusted, find, trusted_host
 from fairlead.client.connection import Connection
@@ -46,6 +44,7 @@ from fairlead.service.api.access import ROUTES, Who
 from fairlead.service.api.calls import end_session
 from fairlead.service.configuration_warnings import configuration_warnings
 from fairlead.service.connections.listening import CannotListen, open_socket
+from forked import run
 from machine import PEOPLE, SOCKET
 
 
@@ -225,7 +224,7 @@ def elsewhere(machine):
 
     def ask(token, *command, **more):
         env = {**os.environ, "FAIRLEAD_URL": url, "FAIRLEAD_TOKEN": token, "FAIRLEAD_CA": str(folder / "authority.pem"), **more}
-        return subprocess.run([FAIRLEAD, *command], env=env, capture_output=True, text=True, check=False, timeout=60)
+        return run(command, env=env, timeout=60)
 
     return url, ask
 
@@ -708,9 +707,7 @@ def test_a_port_of_ones_own_scheduler_takes_a_token(live):
     env = {**live.env, "FAIRLEAD_URL": url, "FAIRLEAD_HOME": "/nowhere"}
 
     def jobs(token):
-        return subprocess.run(
-            [FAIRLEAD, "jobs"], env={**env, "FAIRLEAD_TOKEN": token}, capture_output=True, text=True, check=False, timeout=60
-        )
+        return run(["jobs"], env={**env, "FAIRLEAD_TOKEN": token}, timeout=60)
 
     assert jobs(live.ok("token", "new").strip()).returncode == 0
     for token, why in (("x", "rejects this token"), ("", "this scheduler requires a token: set FAIRLEAD_TOKEN")):

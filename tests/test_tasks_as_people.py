@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from conftest import supervisor_of
+from conftest import supervisor_of, until
 from fairlead.calls import payloads
 from fairlead.data_folder import NotPlain, open_plain
 from fairlead.model.specs import Call, Job, Work
@@ -40,15 +40,6 @@ def cgroups(machine):
     if "no cgroups here" in machine.log.read_text():
         assert "what a task leaves behind is ended only as long as it keeps its environment" in machine.log.read_text()
         pytest.skip("no cgroup may be made here")
-
-
-def until(find, seconds=20):
-    """Wait until something is so; returns what was found."""
-    deadline = time.monotonic() + seconds
-    while not (found := find()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
 
 
 def sh(text):
@@ -206,8 +197,8 @@ def test_a_task_cannot_leave_its_cgroup(machine, cgroups):
     script = """
         grep -c fairlead- /proc/self/cgroup
         find /sys/fs/cgroup -name cgroup.procs -o -name tasks -o -name '*limit_in_bytes' -o -name '*.max' |
-        while read file; do (echo $$ > $file) 2>/dev/null && echo wrote $file; done
-        find /sys/fs/cgroup -type d | while read folder; do mkdir $folder/mine 2>/dev/null && echo made $folder; done
+        while read file; do { echo $$ > $file; } 2>/dev/null && echo wrote $file; done
+        find /sys/fs/cgroup -type d | sed 's|$|/mine|' | xargs mkdir -v 2>/dev/null
         grep -c fairlead- /proc/self/cgroup
     """
     code, out, _ = machine["alice"].task(*sh(script))

@@ -147,8 +147,6 @@ def check_commands(connection: Connection, bodies: list[dict[str, Any]], lines: 
 
 def with_sent(connection: Connection, bodies: list[dict[str, Any]], options: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Send the folders of jobs, each once, and return the requests with them. Raises Failure."""
-    from fairlead.client.parcels import send
-
     sent: dict[tuple[Path, Path], dict[str, Any]] = {}
     found = []
     for body, each in zip(bodies, options, strict=True):
@@ -158,6 +156,8 @@ def with_sent(connection: Connection, bodies: list[dict[str, Any]], options: lis
                 raise Failure("--fetch: only with --send: without it, the task writes where it runs")
             found.append(body)
             continue
+        from fairlead.client.parcels import send
+
         try:
             if (folder, cwd) not in sent:
                 sent[folder, cwd] = send(connection, folder, cwd)

@@ -249,12 +249,12 @@ def serve(
 async def _collect_garbage() -> None:
     """Collect cyclic garbage among what is new, and now and then among all that is known, which holds up answers."""
     gc.set_threshold(YOUNG_OBJECTS, 10**9, 10**9)
-    for turn in itertools.count():
+    for turn in itertools.count(1):
+        gc.freeze()
+        await asyncio.sleep(GARBAGE_SECONDS)
         if turn % WHOLE_EVERY == 0:
             gc.unfreeze()
         gc.collect()
-        gc.freeze()
-        await asyncio.sleep(GARBAGE_SECONDS)
 
 
 def _start(
