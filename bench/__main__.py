@@ -1,9 +1,9 @@
-"""Run all benchmarks, or those named: python -m bench [NAME ...]."""
+"""Runs benchmarks: speeds as ratios against a named peer, or a limit of the machine, in the same run."""
 
+import argparse
 import importlib
-import sys
 
-ALL = [
+ALL = (
     "kernel",
     "heart",
     "end_to_end",
@@ -23,7 +23,25 @@ ALL = [
     "machines",
     "offers",
     "ray_nodes",
-]
+)
 
-for name in sys.argv[1:] or ALL:
-    importlib.import_module(f"bench.{name}").run()
+
+def main() -> None:
+    """Run the benchmarks that are named, or all."""
+    purposes = {name: (importlib.import_module(f"bench.{name}").__doc__ or "").partition("\n")[0] for name in ALL}
+    parser = argparse.ArgumentParser(
+        "python -m bench",
+        description=__doc__,
+        epilog="\n".join(f"{name:<11} {purpose}" for name, purpose in purposes.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="one of those below; default: all")
+    names = parser.parse_args().names
+    for name in names:
+        if name not in ALL:
+            parser.error(f"no benchmark is called {name}: one of {', '.join(ALL)}")
+    for name in names or ALL:
+        importlib.import_module(f"bench.{name}").run()
+
+
+main()

@@ -1,7 +1,8 @@
-"""Throughput and latency of small Python calls: through fairlead, a ProcessPoolExecutor, and as Ray tasks.
+"""Throughput and latency of Python calls: through fairlead, a ProcessPoolExecutor, and as Ray tasks.
 
 Two workers each. A ProcessPoolExecutor passes calls through a pipe; fairlead also shares fairly, isolates tasks and enforces
-limits. How fairly: two programs with calls and a queue with jobs, each with more than fits, and what each had by the journal.
+limits. Then `map` and joblib over more calls, in chunks as large as the pool's; and an array there and back.
+How fairly: two programs with calls and a queue with jobs, each with more than fits, and what each had by the journal.
 """
 
 import concurrent.futures
@@ -14,6 +15,9 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+import joblib
+import numpy as np
 
 import fairlead
 from bench.end_to_end import scheduler
@@ -86,8 +90,46 @@ def measure(name: str, one: Callable[[int], Any], many: Callable[[range], list[i
     print(f"{speed:>9,.0f} calls/s   one at a time p50 {statistics.median(took) * 1e3:.2f} ms  p99 {p99 * 1e3:.2f} ms  {name}")
 
 
-def run(calls: int = 3000, seconds: float = 10.0, sizes: tuple[int, ...] = (3, 5)) -> None:
-    """Print all three; Ray's only if it is installed. Fairness is measured over some seconds, on so many CPUs."""
+def same(array: np.ndarray) -> np.ndarray:
+    return array
+
+
+def measure_together(home: Path, client: fairlead.Client, calls: int, chunk: int, mebibytes: int) -> None:
+    """Print how long many calls in chunks take, and large data there and back, beside a pool of as many processes."""
+    array, numbers = np.ones(mebibytes * 2**17), range(calls)
+
+    def by_joblib(backend: str) -> list[int]:
+        with joblib.parallel_config(backend, **({"home": home, "queue": "A", "memory": 0} if backend == "fairlead" else {})):
+            return joblib.Parallel(n_jobs=2, batch_size=chunk)(joblib.delayed(square)(x) for x in numbers)
+
+    fairlead.register_joblib()
+    with concurrent.futures.ProcessPoolExecutor(2) as pool:
+        pairs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+            f"{calls:,} calls by map": (
+                lambda: list(client.map(square, numbers, chunksize=chunk)),
+                lambda: list(pool.map(square, numbers, chunksize=chunk)),
+            ),
+            f"{calls:,} calls by joblib, and its own processes": (lambda: by_joblib("fairlead"), lambda: by_joblib("loky")),
+            f"{mebibytes} MiB there and back": (
+                lambda: client.submit(same, array).result(),
+                lambda: pool.submit(same, array).result(),
+            ),
+        }
+        for name, (ours, theirs) in pairs.items():
+            took = [statistics.median(_seconds(what) for _ in range(5)) for what in (ours, theirs)]
+            print(f"{took[0] * 1e3:>9,.0f} ms, pool {took[1] * 1e3:,.0f} ms: {took[0] / took[1]:.2f} times   {name}")
+
+
+def _seconds(what: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    what()
+    return time.perf_counter() - began
+
+
+def run(
+    calls: int = 3000, seconds: float = 10.0, sizes: tuple[int, ...] = (3, 5), together: int = 10_000, mebibytes: int = 100
+) -> None:
+    """Print all; Ray's only if it is installed. Fairness is measured over some seconds, on so many CPUs."""
     print(f"calls      {calls:,} calls of a small Python function, two workers")
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -95,6 +137,7 @@ def run(calls: int = 3000, seconds: float = 10.0, sizes: tuple[int, ...] = (3, 5
         fairlead.Client(home, queue="A", memory=0) as client,
     ):
         measure("fairlead", lambda x: client.submit(square, x).result(), lambda xs: list(client.map(square, xs)), calls)
+        measure_together(home, client, together, 100, mebibytes)
     for cpus in sizes:
         fairness(cpus, seconds)
     with concurrent.futures.ProcessPoolExecutor(2) as pool:

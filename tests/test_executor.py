@@ -484,6 +484,8 @@ def test_joblib_runs_on_it(world):
         assert joblib.Parallel(n_jobs=2)(joblib.delayed(square)(x) for x in range(5)) == [0, 1, 4, 9, 16]
         with pytest.raises(LookupError, match="lost"):
             joblib.Parallel(n_jobs=2)(joblib.delayed(fail)("lost") for _ in range(3))
+        workers = [set(joblib.Parallel(n_jobs=2)(joblib.delayed(os.getpid)() for _ in range(9))) for _ in range(2)]
+        assert workers[0] & workers[1], "they stay from one to the next"
 
 
 def test_the_async_twin(world):
@@ -770,3 +772,27 @@ def test_a_callback_may_shut_its_executor_down(world):
     assert done.wait(60)
     with pytest.raises(RuntimeError):
         client.submit(square, 3)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_forked_process_keeps_no_worker_and_makes_no_calls(world):
+    with fairlead.Client(world.home, queue="A", cpu=9, memory=0) as client:
+        assert client.submit(square, 2).result(timeout=60) == 4
+        (said, say), (hold, go) = os.pipe(), os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                client.submit(square, 3)
+            except RuntimeError as error:
+                os.write(say, str(error).encode())
+            client.shutdown()  # that of the program is not closed
+            os.write(say, f", {client.capacity()}".encode())  # over a connection of its own
+            os.close(go)
+            os.read(hold, 1)
+            os._exit(0)
+        assert client.submit(square, 3, cpu=8.5).result(timeout=60) == 9  # once the first worker has ended
+        os.close(go)
+        assert os.waitpid(child, 0)[1] == 0
+        assert b"make one here, 1" in os.read(said, 1000)
+    for each in (said, say, hold):
+        os.close(each)

@@ -89,7 +89,7 @@ def test_a_map_is_the_built_in_one_however_its_messages_are_cut(data):
                 sent = results if failure is not None else results[:-1]
                 chunk.partly(message(sent))
                 results = results[len(sent) :]
-            mapped.learn(data.draw(st.sampled_from([1e-5, 0.003, 0.5])))
+            mapped.learn(data.draw(st.sampled_from([1e-5, 0.003, 0.5])), max(1, len(results)))
             chunk.future.set_result((results, failure))
     found, expected = [], []
     for seen, values in ((found, mapped.results(0)), (expected, map(call, (each for (each,) in elements)))):
@@ -101,6 +101,16 @@ def test_a_map_is_the_built_in_one_however_its_messages_are_cut(data):
     assert sorted(made) == list(range(len(elements))), "each once, also those after one that failed"
     if elements:
         assert mapped.whole.done() is not mapped.whole.cancelled()
+
+
+def test_messages_grow_at_once_after_a_first_call_that_took_long():
+    mapped = Mapped(square, [(x,) for x in range(99)], lambda: CallFuture(CallFuture.cancel_here, CallFuture.cancel_here), None)
+    mapped.learn(3.0, 1)  # it imported
+    assert mapped.take() == range(1)
+    mapped.learn(1e-4, 1)
+    assert mapped.take() == range(1, 17)
+    mapped.learn(1e-4, 16)
+    assert mapped.mean < 0.3 and mapped.take() == range(17, 99)
 
 
 def test_a_map_whose_rest_fails_yields_what_had_arrived():

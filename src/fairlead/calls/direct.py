@@ -49,10 +49,18 @@ class DirectWorker:
             signal.pidfd_send_signal(self._process, wire.FLUSH)
 
     def finish(self) -> None:
-        self._calls.close()
+        close(self._calls)
 
     def close(self) -> None:
-        for each in (self._calls, self.line, self._copy):
-            each.close()
+        self._copy.close()
+        for each in (self._calls, self.line):
+            close(each)
         if self._process >= 0:
             os.close(self._process)
+
+
+def close(line: socket.socket) -> None:
+    """Close a socket for its peer too where a process that was forked from this one still has it."""
+    with suppress(OSError):  # it is closed
+        line.shutdown(socket.SHUT_RDWR)
+    line.close()

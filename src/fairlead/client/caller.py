@@ -133,6 +133,8 @@ class Caller:
 
     def abandon(self) -> None:
         """Cancel all calls, including running ones, without waiting: the program is interrupted."""
+        if self.leases.are_forked():
+            return
         for future in self.leases.break_off(SchedulerGone("the program was interrupted")):
             if future.running():
                 fail(future, CancelledError("the program was interrupted while it ran"))
@@ -145,6 +147,8 @@ class Caller:
 
     def shutdown(self, wait: bool, cancel_futures: bool) -> None:
         """Accept no more calls; see :meth:`concurrent.futures.Executor.shutdown`."""
+        if self.leases.are_forked():
+            return
         self.leases.close(RuntimeError("cannot schedule new futures after shutdown"), self._close)
         if cancel_futures:
             for future in self.leases.pending():

@@ -5,6 +5,7 @@ It uses http.client, because commands must start quickly: urllib3 takes three ti
 
 import contextlib
 import json
+import os
 import random
 import select
 import ssl
@@ -57,6 +58,7 @@ class Connection:
         self._timeout = timeout
         self._answered = False
         self._idle: deque[HTTPConnection] = deque(maxlen=MOST_IDLE)
+        self._process = os.getpid()
         try:
             self.address = find(home)
             self._tls = tls_context() if self.address.tls else None
@@ -166,6 +168,8 @@ class Connection:
         return response, content
 
     def _open(self) -> HTTPConnection:
+        if self._process != os.getpid():  # forked: the idle ones are its parent's
+            self._process, self._idle = os.getpid(), deque(maxlen=MOST_IDLE)
         while self._idle:
             with contextlib.suppress(IndexError):  # another thread took it
                 connection = self._idle.pop()

@@ -13,6 +13,8 @@ from fairlead.calls.stream import PATIENCE, Frame, Stream
 from fairlead.calls.wire import SLICE_SECONDS
 from fairlead.client.call_future import CallFuture, TaskId
 
+SO_MANY = 4
+"""Calls that what was learned of others before weighs as much as."""
 MOST_AHEAD = 64
 """Messages sent to one worker, at most."""
 AGAIN_SECONDS = 5 * SLICE_SECONDS
@@ -31,8 +33,10 @@ class Kind:
     def count(self) -> int:
         return len(self.waiting)
 
-    def learn(self, seconds: float) -> None:
-        self.mean = seconds if self.mean is None else 0.8 * self.mean + 0.2 * seconds
+    def learn(self, seconds: float, calls: int) -> None:
+        """Learn how long each of some calls took. The mean before counts as much as SO_MANY of them."""
+        before = seconds if self.mean is None else self.mean
+        self.mean = before + (seconds - before) * calls / (calls + SO_MANY)
 
     def seconds(self, count: int) -> float:
         """Estimate how long its calls take; an unknown one a slice."""

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from fairlead.calls import wire
-from fairlead.calls.direct import DirectWorker
+from fairlead.calls.direct import DirectWorker, close
 from fairlead.calls.stream import PATIENCE, Frame
 from fairlead.calls.wire import SLICE_SECONDS
 from fairlead.client.call_future import CallFuture
@@ -56,6 +56,7 @@ class Leases:
     ) -> None:
         self._ask, self._cancel, self._guard = ask, cancel, guard
         self.address, self.secret = f"fairlead-{abstract_names()}-{uuid.uuid4().hex[:24]}", uuid.uuid4().hex
+        self._process = os.getpid()
         self.to_send = threading.Event()  # there is something for relays
         self.lock = threading.RLock()
         self._shapes: dict[str, Shape] = {}
@@ -82,8 +83,14 @@ class Leases:
         with self._adding(options, name) as shape:
             shape.maps.append(mapped)
 
+    def are_forked(self) -> bool:
+        """Return True in a process that was forked from the program: the threads and the lock's owner are not there."""
+        return os.getpid() != self._process
+
     @contextmanager
     def _adding(self, options: Options, name: str) -> Iterator[Shape]:
+        if self.are_forked():
+            raise RuntimeError("this client is of the process that this one was forked from: make one here")
         with self._changing():
             if self.closed is not None:
                 raise self.closed
@@ -241,7 +248,7 @@ class Leases:
         lines = [key.fileobj for key in self._selector.get_map().values()]
         for line in lines:
             if isinstance(line, socket.socket):
-                line.close()  # also of workers that still run calls which were given up
+                close(line)  # also of workers that still run calls which were given up
         self._selector.close()
         with self.lock:
             os.close(self._woken)
@@ -462,7 +469,7 @@ class Leases:
             else:
                 shape.requeue([leased] if leased is not None else [])
         elif (leased := lease.answered(message.number)) is not None:
-            leased.kind.learn(message.seconds)
+            leased.kind.learn(message.seconds, leased.count())
             if message.kind == wire.RAISED and leased.retries:
                 leased.retries -= 1
                 shape.requeue([leased])

@@ -23,12 +23,13 @@ from fairlead.interrupts import wait_until
 
 MOST_BYTES = 4 * 2**20
 """Bytes of several calls in one message."""
-Items = list[tuple[int, tuple[Any, ...]]]
-"""Places and arguments of consecutive calls."""
 
 
 class Mapped(Kind):
-    """A map. `whole` is done when nothing of it will run any more; `lock` is that of the pool."""
+    """A map. `whole` is done when nothing of it will run any more; `lock` is that of the pool.
+
+    `items` are the calls that are in no message, as ranges of places in order; a call's arguments are dropped once it was made.
+    """
 
     def __init__(
         self,
@@ -41,8 +42,9 @@ class Mapped(Kind):
         super().__init__()
         self._function: Callable[..., Any] | wire.Kept = function
         self._make_future, self.lock, self._on_arrival = make_future, lock, on_arrival
-        self.items = deque(enumerate(elements))
-        self.total = self._left = len(self.items)
+        self._arguments = list(elements)
+        self.total = self._left = len(self._arguments)
+        self.items = deque([range(self.total)] if self.total else [])
         self.pack_arguments: Callable[[Any], wire.Packed] = wire.pack
         self.on_made: Callable[[int, bool], object] = lambda made, failed: None
         self._size = 1
@@ -55,28 +57,27 @@ class Mapped(Kind):
         self.whole.add_done_callback(self._ended)
 
     def count(self) -> int:
-        return len(self.items) + sum(each.count() for each in self.waiting)
+        return sum(map(len, self.items)) + sum(each.count() for each in self.waiting)
 
-    def learn(self, seconds: float) -> None:
-        super().learn(seconds)
-        assert self.mean is not None
-        self._size = max(1, min(16 * self._size, int(SLICE_SECONDS / max(self.mean, 1e-7))))
+    def learn(self, seconds: float, calls: int) -> None:
+        super().learn(seconds, calls)
+        self._size = max(1, min(16 * self._size, int(SLICE_SECONDS / max(seconds, 1e-7))))
 
-    def take(self, most: int | None = None) -> Items:
+    def take(self, most: int | None = None) -> range:
         """Take the calls of the next message, which are consecutive. The lock is held."""
-        taken = [self.items.popleft()]
-        while self.items and len(taken) < (most or self._size) and self.items[0][0] == taken[-1][0] + 1:
-            taken.append(self.items.popleft())
-        return taken
+        there, size = self.items.popleft(), most or self._size
+        if len(there) > size:
+            self.items.appendleft(there[size:])
+        return there[:size]
 
-    def pack(self, items: Items) -> Leased | None:
+    def pack(self, items: range) -> Leased | None:
         """Pickle calls, which runs code of the program: the lock is not held. Return None if they are put back, or fail."""
         packed = None
         try:
             if not self._is_packed:
                 self._is_packed, function = True, wire.pack(self._function)
                 self._function = wire.Kept(function) if wire.size(function) > wire.MAPPED_BYTES else self._function
-            packed = self.pack_arguments((call_many, (self._function, [arguments for _, arguments in items]), {}))
+            packed = self.pack_arguments((call_many, (self._function, self._arguments[items.start : items.stop]), {}))
             if wire.size(packed) > LARGEST_PAYLOAD // 2:
                 packed = None
                 raise ValueError(f"a call of more than {LARGEST_PAYLOAD >> 21} MiB: pass the name of a file")
@@ -95,27 +96,29 @@ class Mapped(Kind):
         future.add_done_callback(chunk.ended)
         return chunk
 
-    def put_back(self, items: Items) -> None:
+    def put_back(self, items: range) -> None:
         """Take back calls that did not start. The lock is held."""
         if self._dropped or self.whole.done():
             self._left -= len(items)
-        else:
-            self.items.extendleft(reversed(items))
+        elif items:
+            joins = self.items and self.items[0].start == items.stop
+            self.items.appendleft(range(items.start, self.items.popleft().stop) if joins else items)
 
-    def receive(self, items: Items, made: int, results: Results, failure: BaseException | None) -> None:
+    def receive(self, items: range, made: int, results: Results, failure: BaseException | None) -> None:
         """Receive the outcomes of the first `made` calls of a message."""
         if items and (results or failure is not None):
-            self._arrived.put((items[0][0], results, failure))
+            self._arrived.put((items.start, results, failure))
             self._on_arrival()
         self.on_made(made, failure is not None)
         with self.lock:
             self._left -= made
+            self._arguments[items.start : items.start + made] = [()] * made
         self._finish()
 
     def cancel(self, stop: bool = False) -> bool:
         """Cancel the calls that have not started; with `stop`, end those that run as well. Return True if all are cancelled."""
         with self.lock:
-            self._left -= len(self.items)
+            self._left -= sum(map(len, self.items))
             self.items.clear()
             self._dropped, under_way = True, list(self.under_way)
         for future in under_way:
@@ -193,7 +196,7 @@ class Mapped(Kind):
 class Chunk(Leased):
     """Consecutive calls of a map in one message."""
 
-    def __init__(self, mapped: Mapped, future: CallFuture[Any], packed: wire.Packed, items: Items) -> None:
+    def __init__(self, mapped: Mapped, future: CallFuture[Any], packed: wire.Packed, items: range) -> None:
         super().__init__(mapped, future, packed)
         self._mapped, self._items = mapped, items
 

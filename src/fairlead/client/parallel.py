@@ -1,5 +1,7 @@
 """A joblib backend: `fairlead.register_joblib()`, then `with joblib.parallel_config("fairlead", queue="lab"): ...`."""
 
+import os
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -23,27 +25,26 @@ class FairleadBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
     def __init__(self, nesting_level: int | None = None, **parameters: Any) -> None:
         super().__init__(nesting_level=nesting_level)
         self._parameters = parameters
-        self._client: Client | None = None
+        self._clients: dict[int, Client] = {}  # by process: a forked one makes its own
+
+    def _client(self) -> Client:
+        """Return the client, which stays while this backend is there: so do its workers, from one `Parallel` to the next."""
+        process = os.getpid()
+        if process not in self._clients:
+            self._clients[process] = client = Client(**self._parameters)
+            weakref.finalize(self, client.shutdown, wait=False)
+        return self._clients[process]
 
     def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
         self.parallel = parallel
-        self._client = Client(**self._parameters)
         return self.effective_n_jobs(n_jobs)
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
         """Return `n_jobs`; for -1, how many such calls fit on the cluster's nodes."""
-        if n_jobs is not None and n_jobs > 0:
-            return n_jobs
-        client = self._client or Client(**self._parameters)
-        try:
-            return client.capacity()
-        finally:
-            if client is not self._client:
-                client.shutdown()
+        return n_jobs if n_jobs is not None and n_jobs > 0 else self._client().capacity()
 
     def submit(self, func: Callable[[], Any], callback: Callable[[Future[Any]], None] | None = None) -> Future[Any]:
-        assert self._client is not None
-        future = self._client.executor().submit(func)
+        future = self._client().executor().submit(func)
         if callback is not None:
             future.add_done_callback(callback)
         return future
@@ -52,14 +53,12 @@ class FairleadBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        if self._client is not None:
-            self._client.shutdown(wait=False, cancel_futures=True)
-            self._client = Client(**self._parameters) if ensure_ready else None
+        client = self._clients.pop(os.getpid(), None)
+        if client is not None:
+            client.shutdown(wait=False, cancel_futures=True)
 
     def terminate(self) -> None:
-        if self._client is not None:
-            self._client.shutdown()
-            self._client = None
+        self.reset_batch_stats()
 
 
 def register_joblib() -> None:
