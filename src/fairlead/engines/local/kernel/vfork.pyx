@@ -149,7 +149,7 @@ cdef extern from *:
                 pthread_cond_wait(&fairlead_more, &fairlead_lock);
     }
 
-    /* Have a program started, at the latest when somebody waits for that. With no threads, only then. */
+    /* Have a program started, by a thread or by who waits for that first. With no threads, only by the latter. */
     static void fairlead_add(fairlead_program *given, int threads)
     {
         pthread_t thread;
