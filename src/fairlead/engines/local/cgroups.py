@@ -161,7 +161,7 @@ class Group:
         """Return the processes in it now, and in the groups that its task made in it."""
         found: set[int] = set()
         for each in chain(*(_with_inner(folder) for _, folder in self._folders)):
-            found.update(map(int, _read_or_empty(f"{each}/cgroup.procs").split()))
+            found.update(map(int, self._read_or_empty(f"{each}/cgroup.procs").split()))
         return found - {os.getpid()}  # a thread of ours that could not return
 
     def kill(self) -> None:
@@ -528,12 +528,6 @@ def _read_at_once(path: str) -> bytes:
     finally:
         os.close(fd)
     return found
-
-
-def _read_or_empty(path: str) -> str:
-    with unless_missing():
-        return _read(path)
-    return ""
 
 
 def _write(path: Path | str, text: str) -> None:

@@ -6,7 +6,9 @@ child itself writes its pid to a file before its program runs, which os.posix_sp
 
 import os
 
+cimport cython
 from libc.stdlib cimport calloc, free
+from posix.unistd cimport close
 
 cdef extern from *:
     """
@@ -119,15 +121,14 @@ cdef extern from *:
 
     static pthread_mutex_t fairlead_lock = PTHREAD_MUTEX_INITIALIZER;
     static pthread_cond_t fairlead_more = PTHREAD_COND_INITIALIZER, fairlead_over = PTHREAD_COND_INITIALIZER;
-    static fairlead_program *fairlead_first, **fairlead_end = &fairlead_first;  /* those that nobody has begun to start */
+    static fairlead_program *fairlead_first;  /* of those that nobody has begun to start */
     static int fairlead_threads;
 
     /* Start the first program that waits. The lock is held before and after. */
     static void fairlead_start_first(void)
     {
         fairlead_program *given = fairlead_first;
-        if (!(fairlead_first = given->next))
-            fairlead_end = &fairlead_first;
+        fairlead_first = given->next;
         pthread_mutex_unlock(&fairlead_lock);
         pid_t pid = fairlead_start(given);
         pthread_mutex_lock(&fairlead_lock);
@@ -153,14 +154,15 @@ cdef extern from *:
     static void fairlead_add(fairlead_program *given, int threads)
     {
         pthread_t thread;
+        fairlead_program **end = &fairlead_first;
         pthread_mutex_lock(&fairlead_lock);
         if (fairlead_first && fairlead_threads < threads && pthread_create(&thread, NULL, fairlead_start_all, NULL) == 0)
             fairlead_threads += pthread_detach(thread) == 0;
         if (fairlead_first)
             pthread_cond_signal(&fairlead_more);
-        given->next = NULL;
-        *fairlead_end = given;
-        fairlead_end = &given->next;
+        while (*end)
+            end = &(*end)->next;
+        *end = given;
         pthread_mutex_unlock(&fairlead_lock);
     }
 
@@ -205,6 +207,7 @@ cdef char **c_strings(list words) except NULL:
     return found
 
 
+@cython.no_gc  # it is in no cycle, and what it holds outlives it
 cdef class Start:
     """Starts the first of `paths` that can be executed, in its own session.
 
@@ -238,19 +241,16 @@ cdef class Start:
 
     def pid(self, bint wait=True):
         """Return the pid once the program is executed, or 0 if anything failed; without `wait`, None if that is not known yet."""
-        if not self.given.over:
-            if not wait:
-                return None
-            with nogil:
-                fairlead_wait(&self.given)
-        if self.given.born_in >= 0:
-            os.close(self.given.born_in)
-            self.given.born_in = -1
+        if not (wait or self.given.over):
+            return None
+        with nogil:
+            fairlead_wait(&self.given)
         return self.given.pid
 
     def __dealloc__(self):
         if self.words is not None:
             fairlead_wait(&self.given)
+            close(self.given.born_in)
         free(self.given.paths)
         free(self.given.argv)
         free(self.given.envp)
