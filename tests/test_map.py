@@ -110,7 +110,8 @@ def test_messages_grow_at_once_after_a_first_call_that_took_long():
     mapped.learn(1e-4, 1)
     assert mapped.take() == range(1, 17)
     mapped.learn(1e-4, 16)
-    assert mapped.mean < 0.3 and mapped.take() == range(17, 99)
+    assert mapped.mean < 0.3
+    assert mapped.take() == range(17, 99)
 
 
 def test_a_map_whose_rest_fails_yields_what_had_arrived():
