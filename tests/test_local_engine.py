@@ -34,6 +34,7 @@ from fairlead.engines.local import cgroups, proc, reports
 from fairlead.engines.local.checkpoints import Checkpoints
 from fairlead.engines.local.child import ChildSetup, Ends
 from fairlead.engines.local.engine import LocalEngine
+from fairlead.engines.local.kernel import vfork
 from fairlead.engines.local.machine import kept, this_machine
 from fairlead.engines.local.member import Membership, start_member, supervisor_in
 from fairlead.engines.local.messages import Limits, Person, Program
@@ -1652,6 +1653,12 @@ def test_a_group_serves_its_next_task_with_its_whole_quota(tmp_path):
     os.utime(quota := folder / "cpu.cfs_quota_us", (0, 0))
     assert group.remove()
     assert quota.stat().st_mtime > 0
+    for program in ("", "import time\nwhile time.process_time() < 0.03: pass"):
+        os.utime(quota, (0, 0))
+        if program:
+            subprocess.run([sys.executable, "-ISc", program], check=True)
+        assert cgroups.Group(idle.take(7, 0, 500), idle).remove()
+        assert (quota.stat().st_mtime > 0) is bool(program), "more than a half of 50 ms were used"
     cgroups.Group(idle.take(7, 0, 500), None).remove()
 
 
@@ -1665,6 +1672,25 @@ def test_a_program_with_little_cpu_is_forked(tmp_path):
     program = Program(["true"], "/", {}, "utf-8")
     assert [prepared(program, [null, null], setup) is None for setup in setups.values()] == [False, True, False]
     os.close(null)
+
+
+def test_threads_start_all_programs_but_the_last(tmp_path):
+    """That one starts when somebody waits for it: so a start alone changes no thread."""
+    null, spool = os.open(os.devnull, os.O_RDWR), os.open(tmp_path / "spool", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    more = [b"/", [b"true"], [], [], [], b"", [null] * 3, b"", b"", -1, 2, spool, b"["]
+    paths = [[b"/bin/true"], [b"/no/such"], [b"/bin/true"]]
+    first, wrong, last = [vfork.Start(each, *more) for each in paths]
+    while first.pid(wait=False) is None or wrong.pid(wait=False) is None:
+        time.sleep(0.001)
+    assert last.pid(wait=False) is None
+    pids = [each.pid() for each in (first, wrong, last)]
+    assert wrong.pid() == 0, "and it is reaped"
+    assert [os.waitpid(pid, 0)[1] for pid in pids if pid] == [0, 0]
+    recorded = [json.loads(line)[0] for line in os.pread(spool, 100, 0).split()]
+    assert len(recorded) == 3
+    assert set(recorded) > {pids[0], pids[2]}
+    os.close(null)
+    os.close(spool)
 
 
 def test_a_controller_that_is_mounted_in_several_places_is_used_once(monkeypatch):

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -59,6 +60,7 @@ class Made(NamedTuple):
 
     files : what is kept open of it, by path; empty if it serves only one task.
     written : what its open limits must still be, for another task to get it.
+    whole_at : when its quota was written last, by the CPU seconds of all children that had ended.
     """
 
     folders: list[tuple[Hierarchy, str]]
@@ -67,6 +69,7 @@ class Made(NamedTuple):
     milli_cpu: int = 0
     files: Mapping[str, int] = MappingProxyType({})
     written: tuple[bytes, ...] = ()
+    whole_at: float = -inf
 
 
 class Group:
@@ -158,7 +161,7 @@ class Group:
         """Return the processes in it now, and in the groups that its task made in it."""
         found: set[int] = set()
         for each in chain(*(_with_inner(folder) for _, folder in self._folders)):
-            found.update(map(int, _read_or_empty(f"{each}/cgroup.procs").split()))
+            found.update(map(int, self._read_or_empty(f"{each}/cgroup.procs").split()))
         return found - {os.getpid()}  # a thread of ours that could not return
 
     def kill(self) -> None:
@@ -232,16 +235,20 @@ class Group:
     def _begin_again(self) -> bool:
         """Reset what it counts. Return False if it serves no other: memory is still charged to it, or somebody removed it.
 
-        A quota that is written is whole again: what starts next does not wait for what was used of it.
+        A quota that is written is whole again: what starts next does not wait for what was used of it. The kernel then visits all
+        groups of the machine, so this comes after tasks that ended, of any groups, have used as much as half of it.
         """
         most = min(MOST_CHARGED, self._made.memory // 16 or MOST_CHARGED)
+        milli_cpu, spent = self._made.milli_cpu, sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+        refill = 0 < milli_cpu * PERIOD / 2 <= (spent - self._made.whole_at) * 10**9
         with unless_missing():
             for h, folder in self._folders:
                 if h.counts:
                     _write(f"{folder}/cpuacct.usage", "0")
             for path, fd in self._made.files.items():
-                if path.endswith(LIMITS[0]) and self._made.milli_cpu:
-                    os.write(fd, os.pread(fd, WHOLE, 0))
+                if refill and path.endswith(LIMITS[0]):
+                    os.pwrite(fd, os.pread(fd, WHOLE, 0), 0)
+                    self._made = self._made._replace(whole_at=spent)
                 elif path.endswith((PEAK, SWAP_PEAK)):
                     os.write(fd, b"0")
                     if int(os.pread(fd, WHOLE, 0)) > most:
@@ -521,12 +528,6 @@ def _read_at_once(path: str) -> bytes:
     finally:
         os.close(fd)
     return found
-
-
-def _read_or_empty(path: str) -> str:
-    with unless_missing():
-        return _read(path)
-    return ""
 
 
 def _write(path: Path | str, text: str) -> None:

@@ -103,15 +103,12 @@ class Checkpoints:
         return max(0, (time.time_ns() - changed) // 10**6)
 
     def remove(self, tasks: Iterable[Task]) -> None:
-        """Keep the pipes of ended tasks for others; remove those that somebody has changed or has open."""
+        """Keep the pipes of ended tasks for others, which take none that somebody has changed or has open; remove the oldest."""
         for task in tasks:
-            pipe = self._of.pop(task, None)
-            if pipe is None:
-                continue
-            if len(self._spare) < MOST_SPARE and _is_as_made(pipe):
+            if (pipe := self._of.pop(task, None)) is not None:
                 self._spare.append(pipe)
-                continue
-            _remove(pipe.path, pipe.fd)
+                if len(self._spare) > MOST_SPARE:
+                    _remove(*self._spare.pop(0)[:2])
 
     def give_up(self, task: Task, error: OSError) -> None:
         """Remove the pipe of a task that could not start; and those to spare, if it lacked their descriptors."""

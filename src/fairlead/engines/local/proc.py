@@ -10,25 +10,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Lock
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 GONE = (FileNotFoundError, NotADirectoryError, ProcessLookupError, PermissionError)
 """Raised if a process is gone or not ours to inspect."""
-opening = [Lock() for _ in range(min(os.cpu_count() or 1, 4))]
-"""One per other thread that opens files, held meanwhile. Who uses the reserved descriptor holds all, so no thread takes it."""
 _spare: list[int] = []
-
-
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Let no other thread open files meanwhile."""
-    with contextlib.ExitStack() as held:
-        for lock in opening:
-            held.enter_context(lock)
-        yield
 
 
 def keep_spare() -> None:
@@ -45,12 +33,11 @@ def with_spare(look: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
     except OSError as error:
         if error.errno != errno.EMFILE or not _spare:
             raise
-    with alone():
-        os.close(_spare.pop())
-        try:
-            return look(*args, **more)
-        finally:
-            keep_spare()
+    os.close(_spare.pop())
+    try:
+        return look(*args, **more)
+    finally:
+        keep_spare()
 
 
 @contextlib.contextmanager

@@ -10,15 +10,15 @@ import os
 import selectors
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Lock, Thread
 from typing import NamedTuple
 
 from fairlead.engines.local import proc
 from fairlead.engines.local.cgroups import Cgroups, Group
 from fairlead.engines.local.child import ChildSetup, Ends, Failure, become
+from fairlead.engines.local.kernel import vfork
 from fairlead.engines.local.messages import Limits, Person, Program
 from fairlead.engines.local.output import open_output
 from fairlead.engines.local.spawn import prepared
@@ -108,12 +108,8 @@ class ProcessGroups:
     def __init__(self, folder: Path, cgroups: Cgroups | None, selector: selectors.BaseSelector) -> None:
         self.cgroups, self._folder, self._selector = cgroups, folder, selector
         self._by_pid: dict[int, ProcessGroup] = {}  # those whose first process is not reaped
-        self._to_spawn: SimpleQueue[tuple[_Start, ChildSetup, Callable[[], int]]] = SimpleQueue()
-        self._spawned: SimpleQueue[tuple[_Start, ChildSetup, int]] = SimpleQueue()
-        self._starting = 0  # between the two
+        self._starting: deque[tuple[_Start, ChildSetup, vfork.Start]] = deque()
         self._sessions: set[int] = set()  # of groups that are not buried: the pids of their first processes
-        for opening in proc.opening:
-            Thread(target=self._spawn, args=[opening], daemon=True).start()
         self._attached: dict[int, Callable[[int], None]] = {}  # by the pid of an attached program: takes its status
 
     def fork(
@@ -147,8 +143,7 @@ class ProcessGroups:
             unless_set = threads(given.limits.cpu)
             setup = ChildSetup(given.person, given.export, unless_set, given.cores, given.input, group.cgroup, record)
             if not more and (run := prepared(program, files, setup)) is not None:
-                self._to_spawn.put((start, setup, run))
-                self._starting += 1
+                self._starting.append((start, setup, run()))
                 return group
             self._fork_first(start, setup, more)
         except OSError:
@@ -159,9 +154,8 @@ class ProcessGroups:
 
     def settle(self, wait: bool = True) -> None:
         """Learn which starts were executed, and which were not: with `wait`, of all. Until then, their pids are unknown."""
-        while self._starting and (wait or not self._spawned.empty()):
-            self._starting -= 1
-            start, setup, pid = self._spawned.get()
+        while self._starting and (pid := self._starting[0][2].pid(wait)) is not None:
+            start, setup, _ = self._starting.popleft()
             group = start.group
             if pid:
                 self._add(group, pid)
@@ -180,14 +174,6 @@ class ProcessGroups:
         group.pid = pid
         self._by_pid[pid] = group
         self._sessions.add(pid)
-
-    def _spawn(self, opening: Lock) -> None:
-        """Spawn programs, in one of several threads: each waits for its exec, and often for a program that took its core."""
-        while True:
-            start, setup, run = self._to_spawn.get()
-            with opening:
-                pid = run()
-            self._spawned.put((start, setup, pid))
 
     def _fork_first(self, start: "_Start", setup: ChildSetup, more: Sequence[int] = ()) -> None:
         """Start the first process of a group by a fork; raises OSError."""
@@ -242,8 +228,7 @@ class ProcessGroups:
             for _ in range(SPARE):
                 spare.append(os.dup(write))
             self._selector.register(read, selectors.EVENT_READ, hear_of_start)
-            with proc.alone():  # the child finds the locks free
-                pid = os.fork()
+            pid = os.fork()
             if pid == 0:
                 become(program, files, setup, write, spare)
             return pid
@@ -277,7 +262,7 @@ class ProcessGroups:
                 signal_group(group, signal.SIGKILL)
             try:
                 _, status, used = os.wait4(child.si_pid, 0)
-            except ChildProcessError:  # a command that cannot run: the thread that started it reaps it
+            except ChildProcessError:  # a command that cannot run: what started it reaps it
                 continue
             if child.si_pid in self._attached:
                 self._attached.pop(child.si_pid)(status)

@@ -13,12 +13,15 @@ from fairlead.engines.local.child import DEFAULT_SIGNALS, FILES, ChildSetup, own
 from fairlead.engines.local.kernel import vfork
 from fairlead.engines.local.messages import Program
 
+THREADS = min(os.cpu_count() or 1, 4)
+"""Threads that start programs: each waits for its exec, and often for a program that took its core."""
 
-def prepared(program: Program, files: list[int], setup: ChildSetup) -> Callable[[], int] | None:
-    """Return what starts a program, in any thread; `files` become its descriptors from 1 on.
 
-    It returns the pid once the program is executed; 0 if that failed, which a fork then meets again and reports. None if a fork
-    must do it: another user, a terminal, a stored environment, a worker, a slow cgroup, or one of version 1 that is not open.
+def prepared(program: Program, files: list[int], setup: ChildSetup) -> Callable[[], vfork.Start] | None:
+    """Return what starts a program; `files` become its descriptors from 1 on.
+
+    Its pid is 0 if that failed, which a fork then meets again and reports. None if a fork must do it: another user, a terminal, a
+    stored environment, a worker, a slow cgroup, or one of version 1 that is not open.
     """
     if setup.person is not None or setup.record is None or setup.export or (setup.input is not None and setup.input.terminal):
         return None
@@ -38,8 +41,8 @@ def prepared(program: Program, files: list[int], setup: ChildSetup) -> Callable[
         folders = asked["PATH"].encode(program.encoding) if "PATH" in asked else os.fsencode(os.defpath)
     except (OSError, ValueError, LookupError):
         return None
-    paths, more = _paths(argv[0], folders), (given, cores, _signals(), _most_files())
-    return partial(vfork.start, paths, cwd, argv, variables, groups, ours, born_in, *more, *setup.record)
+    paths, more = _paths(argv[0], folders), (given, cores, _signals(), _most_files(), THREADS)
+    return partial(vfork.Start, paths, cwd, argv, variables, groups, ours, born_in, *more, *setup.record)
 
 
 @cache

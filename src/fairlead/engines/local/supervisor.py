@@ -1,4 +1,4 @@
-"""The parent of all tasks on a machine. It is small, has one thread and one to spawn programs, and outlives the scheduler.
+"""The parent of all tasks on a machine. It is small, has one thread of Python, and outlives the scheduler.
 
     python -m fairlead.engines.local.supervisor [--apart] FOLDER
 
@@ -529,18 +529,12 @@ def _wake_when_a_child_ends(selector: selectors.BaseSelector) -> None:
     read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    selector.register(read, selectors.EVENT_READ, lambda: _drain(read))
+    selector.register(read, selectors.EVENT_READ, lambda: os.read(read, 4096))
 
 
 def _note(line: str) -> None:
     with contextlib.suppress(OSError):  # the log is on a full disk
         sys.stderr.write(f"fairlead: {line}\n")
-
-
-def _drain(fd: int) -> None:
-    with contextlib.suppress(BlockingIOError):
-        while os.read(fd, 4096):
-            pass
 
 
 def main() -> None:

@@ -1,15 +1,3 @@
-def start(
-    paths: list[bytes],
-    cwd: bytes,
-    argv: list[bytes],
-    env: list[bytes],
-    groups: list[int],
-    ours: list[int],
-    born_in: bytes,
-    files: list[int],
-    cores: bytes,
-    signals: bytes,
-    most_files: int,
-    spool: int,
-    record: bytes,
-) -> int: ...
+class Start:
+    def __init__(self, *given: list[bytes] | list[int] | bytes | int) -> None: ...
+    def pid(self, wait: bool = True) -> int | None: ...

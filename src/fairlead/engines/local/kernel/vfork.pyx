@@ -1,14 +1,20 @@
-"""Starts a program by vfork: the child uses this process's memory until exec, so nothing is copied. Only the calling thread waits.
+"""Starts programs by vfork: a child uses this process's memory until exec, so nothing is copied. The thread that starts it waits.
 
-The child itself writes its pid to a file before its program runs, which os.posix_spawn cannot do.
+Who waits for a start makes it. Of several that nobody waits for yet, threads make all but the last, without Python's lock. The
+child itself writes its pid to a file before its program runs, which os.posix_spawn cannot do.
 """
 
+import os
+
+cimport cython
 from libc.stdlib cimport calloc, free
+from posix.unistd cimport close
 
 cdef extern from *:
     """
     #include <errno.h>
     #include <fcntl.h>
+    #include <pthread.h>
     #include <sched.h>
     #include <signal.h>
     #include <stdint.h>
@@ -17,18 +23,22 @@ cdef extern from *:
     #include <sys/wait.h>
     #include <unistd.h>
 
-    typedef struct {
-        char *cwd, *cores, *record, *born_in, *signals;
+    /* `born_in` is -1 for no group of version 2. `pid` is 0 if it could not be started, as is known once it is `over`. */
+    typedef struct fairlead_program {
+        char *cwd, *cores, *record, *signals;
         char **paths, **argv, **envp;
-        int files[3], groups[3], ours[7];
+        int files[3], groups[3], ours[7], born_in;
         size_t cores_size;
         long most_files;
-        int spool;
+        int spool, over;
+        pid_t pid;
+        struct fairlead_program *next;
     } fairlead_program;
 
     /* Runs in the child, with its parent's memory: only system calls, no locks, in a frame of its own. Returns if one fails. */
-    __attribute__((noinline)) static void fairlead_become(const fairlead_program *given, const sigset_t *mask)
+    __attribute__((noinline)) static void fairlead_become(const fairlead_program *given)
     {
+        sigset_t none;
         struct sigaction usual = {.sa_handler = SIG_DFL};
         struct rlimit most;
         char line[128];
@@ -56,16 +66,16 @@ cdef extern from *:
         int length = snprintf(line, sizeof line, "%s%d]\\n", given->record, (int)getpid());
         if (write(given->spool, line, length) != length)
             return;
-        sigprocmask(SIG_SETMASK, mask, NULL);
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
         for (char **path = given->paths; *path; path++)
             if (access(*path, X_OK) == 0)  /* it costs half of an execve that fails */
                 execve(*path, given->argv, given->envp);
     }
 
-    __attribute__((noinline, noreturn)) static void fairlead_child(
-        const fairlead_program *given, const sigset_t *mask, volatile int *failed)
+    __attribute__((noinline, noreturn)) static void fairlead_child(const fairlead_program *given, volatile int *failed)
     {
-        fairlead_become(given, mask);
+        fairlead_become(given);
         *failed = 1;
         kill(getpid(), SIGKILL);  /* an exit status would be the program's */
         _exit(127);
@@ -88,35 +98,89 @@ cdef extern from *:
         return pid;
     }
 
-    __attribute__((noinline)) static int fairlead_start(const fairlead_program *given)
+    __attribute__((noinline)) static pid_t fairlead_start(const fairlead_program *given)
     {
         volatile int failed = 0;
         sigset_t all, mask;
         sigfillset(&all);
-        sigprocmask(SIG_SETMASK, &all, &mask);  /* no handler may run in the child */
-        int born_in = *given->born_in ? open(given->born_in, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+        pthread_sigmask(SIG_SETMASK, &all, &mask);  /* no handler may run in the child */
         for (const int *way = given->ours; *way >= 0; way += 3)
             failed |= write(way[0], "0", 1) != 1;
-        pid_t pid = failed ? -1 : *given->born_in ? fairlead_vfork_into(born_in) : vfork();
+        pid_t pid = failed ? -1 : given->born_in >= 0 ? fairlead_vfork_into(given->born_in) : vfork();
         if (pid == 0)
-            fairlead_child(given, &mask, &failed);
-        if (born_in >= 0)
-            close(born_in);
+            fairlead_child(given, &failed);
         for (const int *way = given->ours; *way >= 0; way += 3)
             if (write(way[1], "0", 1) != 1 && write(way[2], "0", 1) != 1)
                 break;  /* the next start takes it along */
-        sigprocmask(SIG_SETMASK, &mask, NULL);
+        pthread_sigmask(SIG_SETMASK, &mask, NULL);
         if (failed && pid > 0)
             while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
                 ;
         return failed || pid < 0 ? 0 : pid;
+    }
+
+    static pthread_mutex_t fairlead_lock = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_cond_t fairlead_more = PTHREAD_COND_INITIALIZER, fairlead_over = PTHREAD_COND_INITIALIZER;
+    static fairlead_program *fairlead_first;  /* of those that nobody has begun to start */
+    static int fairlead_threads;
+
+    /* Start the first program that waits. The lock is held before and after. */
+    static void fairlead_start_first(void)
+    {
+        fairlead_program *given = fairlead_first;
+        fairlead_first = given->next;
+        pthread_mutex_unlock(&fairlead_lock);
+        pid_t pid = fairlead_start(given);
+        pthread_mutex_lock(&fairlead_lock);
+        given->pid = pid;
+        given->over = 1;
+        pthread_cond_broadcast(&fairlead_over);
+    }
+
+    static void *fairlead_start_all(void *unused)
+    {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, NULL);  /* signals are for others */
+        pthread_mutex_lock(&fairlead_lock);
+        for (;;)
+            if (fairlead_first && fairlead_first->next)
+                fairlead_start_first();
+            else
+                pthread_cond_wait(&fairlead_more, &fairlead_lock);
+    }
+
+    /* Have a program started, by a thread or by who waits for that first. With no threads, only by the latter. */
+    static void fairlead_add(fairlead_program *given, int threads)
+    {
+        pthread_t thread;
+        fairlead_program **end = &fairlead_first;
+        pthread_mutex_lock(&fairlead_lock);
+        if (fairlead_first && fairlead_threads < threads && pthread_create(&thread, NULL, fairlead_start_all, NULL) == 0)
+            fairlead_threads += pthread_detach(thread) == 0;
+        if (fairlead_first)
+            pthread_cond_signal(&fairlead_more);
+        while (*end)
+            end = &(*end)->next;
+        *end = given;
+        pthread_mutex_unlock(&fairlead_lock);
+    }
+
+    static void fairlead_wait(fairlead_program *given)
+    {
+        pthread_mutex_lock(&fairlead_lock);
+        while (!given->over)
+            if (fairlead_first)
+                fairlead_start_first();
+            else
+                pthread_cond_wait(&fairlead_over, &fairlead_lock);
+        pthread_mutex_unlock(&fairlead_lock);
     }
     """
     ctypedef struct fairlead_program:
         char *cwd
         char *cores
         char *record
-        char *born_in
         char *signals
         char **paths
         char **argv
@@ -124,10 +188,11 @@ cdef extern from *:
         int files[3]
         int groups[3]
         int ours[7]
+        int born_in, spool, over, pid
         size_t cores_size
         long most_files
-        int spool
-    int fairlead_start(const fairlead_program *) noexcept nogil
+    void fairlead_add(fairlead_program *, int)
+    void fairlead_wait(fairlead_program *) noexcept nogil
 
 
 cdef char **c_strings(list words) except NULL:
@@ -142,36 +207,50 @@ cdef char **c_strings(list words) except NULL:
     return found
 
 
-def start(
-    list paths, bytes cwd, list argv, list env, list groups, list ours, bytes born_in, list files, bytes cores, bytes signals,
-    long most_files, int spool, bytes record,
-):
-    """Start the first of `paths` that can be executed, in its own session. Return its pid, or 0 if anything failed.
+@cython.no_gc  # it is in no cycle, and what it holds outlives it
+cdef class Start:
+    """Starts the first of `paths` that can be executed, in its own session.
 
-    It joins cgroups by writing to the descriptors `groups`, two at most. The calling thread joins by the first of each three of
-    `ours`, which the program inherits, and returns by the second, or else the third. With cgroups of version 2 it is born in the
+    It joins cgroups by writing to the descriptors `groups`, two at most. The thread that starts it joins by the first of each three
+    of `ours`, which the program inherits, and returns by the second, or else the third. With cgroups of version 2 it is born in the
     folder `born_in` instead.
     `files` become descriptors 0 to 2 and are none of these. `cores` is a CPU mask, empty for no change. `signals` are the numbers
     of those that get their default action. `most_files` is the soft limit of open files, -1 for no change. `record` with the pid
-    and a bracket is written to `spool` before.
+    and a bracket is written to `spool` before. All descriptors stay open until `pid` returns one. At most `threads` start programs.
     """
+
     cdef fairlead_program given
-    cdef int pid
-    given.cwd, given.cores, given.record, given.born_in, given.signals = cwd, cores, record, born_in, signals
-    given.cores_size, given.most_files, given.spool = len(cores), most_files, spool
-    for place in range(3):
-        given.files[place] = files[place]
-    for place, file in enumerate((*groups, -1)):
-        given.groups[place] = file
-    for place, file in enumerate((*ours, -1)):
-        given.ours[place] = file
-    given.paths = given.argv = given.envp = NULL
-    try:
-        given.paths, given.argv, given.envp = c_strings(paths), c_strings(argv), c_strings(env)
+    cdef tuple words
+
+    def __init__(
+        self, list paths, bytes cwd, list argv, list env, list groups, list ours, bytes born_in, list files, bytes cores,
+        bytes signals, long most_files, int threads, int spool, bytes record,
+    ):
+        self.given.cwd, self.given.cores, self.given.record, self.given.signals = cwd, cores, record, signals
+        self.given.cores_size, self.given.most_files, self.given.spool = len(cores), most_files, spool
+        for place in range(3):
+            self.given.files[place] = files[place]
+        for place, file in enumerate((*groups, -1)):
+            self.given.groups[place] = file
+        for place, file in enumerate((*ours, -1)):
+            self.given.ours[place] = file
+        self.given.paths, self.given.argv, self.given.envp = c_strings(paths), c_strings(argv), c_strings(env)
+        self.given.born_in = os.open(born_in, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if born_in else -1
+        self.words = (paths, cwd, argv, env, cores, signals, record)
+        fairlead_add(&self.given, threads)
+
+    def pid(self, bint wait=True):
+        """Return the pid once the program is executed, or 0 if anything failed; without `wait`, None if that is not known yet."""
+        if not (wait or self.given.over):
+            return None
         with nogil:
-            pid = fairlead_start(&given)
-        return pid
-    finally:
-        free(given.paths)
-        free(given.argv)
-        free(given.envp)
+            fairlead_wait(&self.given)
+        return self.given.pid
+
+    def __dealloc__(self):
+        if self.words is not None:
+            fairlead_wait(&self.given)
+            close(self.given.born_in)
+        free(self.given.paths)
+        free(self.given.argv)
+        free(self.given.envp)
