@@ -624,7 +624,7 @@ def test_a_queue_is_asked_as_its_debt_passes_another_quarter_of_its_tasks_time_o
             for q in range(1, queues.n):
                 quiet = state.tree.names[q] not in moved and before[2][q] == queues.put_off[q] == 0.0
                 if counted > 3000.0 and quiet and queues.pending[q] > 0:
-                    found.append((bool(before[1][q] // each < queues.debt[q] // each), bool(queues.in_list[q])))
+                    found.append((bool(max(before[1][q], 0.0) // each < queues.debt[q] // each), bool(queues.in_list[q])))
             before = counted, queues.debt[:9].tolist(), queues.put_off[:9].tolist()
             moved.clear()
 

@@ -195,11 +195,14 @@ cdef (double, double) _add_lack(View v, i64 x, bint hungry, double at) noexcept 
     if v.times[DEBTS_AT] == -INFINITY:  # never counted
         passed = 0.0
     v.queues[x].debt_at = at
-    if hungry or v.queues[x].debt > 0.0:
+    if hungry or v.queues[x].debt != 0.0:
         part, lack = _part_and_lack(v, x)
-        if hungry or lack < 0:
-            v.queues[x].debt = max(0.0, v.queues[x].debt + lack / part * passed)
-    if v.queues[x].debt == 0.0:
+        before, now = v.queues[x].debt, v.queues[x].debt + lack / part * passed
+        if lack < 0.0:
+            v.queues[x].debt = max(now, min(before, lack / part * v.queues[x].lasts if hungry else 0.0))
+        elif hungry or before < 0.0:
+            v.queues[x].debt = now if hungry else min(now, 0.0)
+    if v.queues[x].debt <= 0.0:
         v.queues[x].owed_since, v.queues[x].wasted = at, 0.0
     return part, lack
 
@@ -232,8 +235,7 @@ cdef void _set_owed(View v, i64 q, i64 owed) noexcept nogil:
 
 cdef double patience(View v, i64 x) noexcept nogil:
     """Return the debt from which a line gets reservations: a fraction of the time that its tasks last; 0 if that is unknown."""
-    lasts = p90_of(v, OF_QUEUE, x)
-    return PATIENCE * lasts if lasts < INFINITY else 0.0  # not for NaN
+    return PATIENCE * v.queues[x].lasts
 
 
 cdef void _note_hungry(View v, flag *hungry, flag *active, flag *lines) noexcept nogil:

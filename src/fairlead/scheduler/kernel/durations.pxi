@@ -40,6 +40,8 @@ cpdef i64 note_duration(View v, i64 j, i64 index, double seconds, double at) noe
         full = v.histograms[row].total == HISTOGRAM_CAPACITY
         if _count(v, row, b, at):
             whose = P90_FORGIVEN if full else P90_OF_QUEUE
+    known = p90_known(v, j)
+    v.queues[line_of(v, jobs[j].queue)].lasts = known if known < INFINITY else 0.0  # not for NaN
     return P90_OF_ANY if v.counts[FORGOTTEN_HISTOGRAMS] > forgotten else whose
 
 
@@ -296,15 +298,18 @@ cdef void set_durations(View v, i64 count, i64 *jobs, double *ages, double *part
 cpdef double p90_duration(View v, i64 j) noexcept nogil:
     """Return the p90 of a task of job row j, at most its time limit, seconds; the time limit (or inf) if unknown.
 
-    It is the job's own, else its family's, else its queue's: the first with enough durations. Unlike :func:`duration`
-    it changes rarely, so that pending groups can be checked again when it does.
+    Unlike :func:`duration` it changes rarely, so that pending groups can be checked again when it does.
     """
+    seconds = p90_known(v, j)
+    return v.jobs[j].time_limit if isnan(seconds) else min(v.jobs[j].time_limit, seconds)
+
+
+cdef double p90_known(View v, i64 j) noexcept nogil:
+    """Return a job's own p90, else its family's, else its queue's: the first with enough durations; NaN if none has."""
     seconds = p90_of(v, OF_JOB, v.jobs[j].id) if v.jobs[j].tasks > 1 else NAN
     if isnan(seconds) and v.jobs[j].family != 0:
         seconds = p90_of(v, OF_FAMILY, v.jobs[j].family)
-    if isnan(seconds):
-        seconds = p90_of(v, OF_QUEUE, v.jobs[j].queue)
-    return v.jobs[j].time_limit if isnan(seconds) else min(v.jobs[j].time_limit, seconds)
+    return p90_of(v, OF_QUEUE, v.jobs[j].queue) if isnan(seconds) else seconds
 
 
 def durations(View v, const i64[::1] jobs, const double[::1] ages, const double[::1] parts, double far):
