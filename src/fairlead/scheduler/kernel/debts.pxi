@@ -5,8 +5,9 @@
             H, H': what these are charged for past use; S: what those use that are not hungry
     part    p = L * w - h, h <= half of what the weight w entitles to; within guarantee and limit
     lack    l = least of p - used over the resources needed, as a fraction of what there is
-    debt    d grows by l / p * time, and is never below 0; 0 for a queue that neither waits nor runs. So it is in seconds, and who
-            runs nothing is owed a second more each second, whatever the weight
+    debt    d grows by l / p * time, and shrinks to l / p * T at least, T: how long its tasks last, 0 if that is unknown; 0 for a
+            queue that neither waits nor runs. So it is in seconds, and who runs nothing is owed a second more each second,
+            whatever the weight. Who runs a task larger than its part works that off before it is owed room again
 
 - **Line**: a leaf, or the highest queue above it that serves its children in the order of their jobs (fifo, priority). Debts
   are of lines; such a queue's children have what it lacks in common.
