@@ -125,7 +125,7 @@ def in_c(modules: list[Extension]) -> None:
     )  # fmt: skip
     gc.enable()
     for module, of_c in zip(modules, made, strict=True):
-        module.sources = of_c.sources
+        module.sources, module.depends = of_c.sources, [str(header) for header in MADE.glob("*.h")]
 
 
 if __name__ == "__main__":
