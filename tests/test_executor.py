@@ -769,9 +769,12 @@ def test_a_callback_may_shut_its_executor_down(world):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")
-def test_a_forked_process_keeps_no_worker_and_makes_no_calls(world):
+def test_a_forked_process_keeps_no_worker_and_makes_and_stops_no_calls(world, tmp_path):
     with fairlead.Client(world.home, queue="A", cpu=9, memory=0) as client:
-        assert client.submit(square, 2).result(timeout=60) == 4
+        results = client.map(square, [2])
+        assert next(results) == 4
+        running = client.submit(until_it_is_there, tmp_path / "go")
+        until(running.running)
         (said, say), (hold, go) = os.pipe(), os.pipe()
         child = os.fork()
         if child == 0:
@@ -779,14 +782,20 @@ def test_a_forked_process_keeps_no_worker_and_makes_no_calls(world):
                 client.submit(square, 3)
             except RuntimeError as error:
                 os.write(say, str(error).encode())
+            results.close()
+            stopped = running.stop()
             client.shutdown()  # that of the program is not closed
-            os.write(say, f", {client.capacity()}".encode())  # over a connection of its own
+            os.write(say, f", {stopped}, {client.capacity()}".encode())  # over a connection of its own
             os.close(go)
             os.read(hold, 1)
             os._exit(0)
+        found = b""
+        while not found.endswith(b"make one here, False, 1"):
+            found += os.read(said, 1000)
+        (tmp_path / "go").touch()
+        running.result(timeout=60)
         assert client.submit(square, 3, cpu=8.5).result(timeout=60) == 9  # once the first worker has ended
         os.close(go)
         assert os.waitpid(child, 0)[1] == 0
-        assert b"make one here, 1" in os.read(said, 1000)
     for each in (said, say, hold):
         os.close(each)

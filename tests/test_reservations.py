@@ -1,6 +1,7 @@
 """Reservations: what they promise, in virtual time. Each story is a history that says what starts when."""
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from fairlead.audit.over_time_report import over_time_text
-from fairlead.model.specs import Job, Node, Queue, Settings
+from fairlead.model.specs import ROOT, Job, Node, Queue, Settings
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.effects import apply, new_state
@@ -716,3 +717,35 @@ def test_a_snapshot_from_before_debts_were_counted_owes_nothing_for_the_time_unt
     apply(older, JobSubmitted(at=1e9 + 10.0, id=2, job=Job("q", {"cpu": 4000})))
     assert older.times[DEBTS_AT] == 1e9 + 10.0
     assert older.queues.debt[: older.queues.n].tolist() == [0.0, 0.0]
+
+
+def starts_beside_small_tasks(queues, changes, *more, large, small):
+    """Return when tasks of 8 of 8 CPUs start beside a queue of 1-CPU tasks, with the times from which both wait."""
+    jobs, begun = Jobs(), []
+    jobs.add(large, "large", {"cpu": 8000}, [100.0] * 99, tasks=99)
+    jobs.add(small, "small", {"cpu": 1000}, [50.0 + 100.0 * ((k * 0.618) % 1) for k in range(1000)], tasks=1000)
+    for at, queue, duration in more:
+        jobs.add(at, queue, {"cpu": 8000}, duration)
+    number = 1 if large < small else 2
+
+    def record(facts):
+        placed = [fact for fact in facts if isinstance(fact, TasksPlaced)]
+        begun.extend(fact.at for fact in placed if number in fact.job.tolist())
+
+    case = replace(jobs.workload("w", [Node("n", {"cpu": 8000})], queues), changes=changes)
+    simulate(case, settings=Settings(revoke=False), samples=20, record=record)
+    return begun
+
+
+def test_who_had_more_than_a_part_that_was_small_for_a_moment_is_owed_room_again_soon():
+    """A debt is a time, in which a part that has grown does more work."""
+    queues = [Queue("large"), Queue("small"), Queue("visitor", weight=100.0)]
+    begun = starts_beside_small_tasks(queues, [], (1502.0, "visitor", 10.0), large=0.0, small=1500.0)
+    assert sum(3000.0 < at < 6000.0 for at in begun) >= 10
+
+
+def test_a_root_that_served_jobs_in_order_owes_room_to_its_queues_once_it_compares_shares():
+    names = [Queue("large"), Queue("small")]
+    changes = [Configured(at=1000.0, queues=[Queue(ROOT), *names], settings=Settings(revoke=False))]
+    begun = starts_beside_small_tasks([Queue(ROOT, policy="fifo"), *names], changes, large=300.0, small=0.0)
+    assert sum(3000.0 < at < 6000.0 for at in begun) >= 10

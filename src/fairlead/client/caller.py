@@ -118,13 +118,13 @@ class Caller:
 
     def cancel(self, future: CallFuture[Any]) -> bool:
         """Cancel a call that has not started. Return True if it is cancelled."""
-        if self.leases.withdraw(future):
+        if not self.leases.are_forked() and self.leases.withdraw(future):
             _cancelled(future)
         return future.cancelled()
 
     def stop(self, future: CallFuture[Any]) -> bool:
         """Cancel a call, or stop its process if it runs. Return True if there was something to stop."""
-        return self.cancel(future) or (not future.done() and bool(self.leases.stop(future)))
+        return self.cancel(future) or (not (self.leases.are_forked() or future.done()) and bool(self.leases.stop(future)))
 
     def stop_all(self, futures: Iterable[CallFuture[Any]]) -> None:
         left = [future for future in futures if not future.done()]

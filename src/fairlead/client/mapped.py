@@ -4,6 +4,7 @@ The first call is sent alone, to measure it. A worker returns the calls that it 
 longer than expected, it sends the results that it has, and others get the rest.
 """
 
+import os
 import pickle
 import time
 from collections import deque
@@ -42,6 +43,7 @@ class Mapped(Kind):
         super().__init__()
         self._function: Callable[..., Any] | wire.Kept = function
         self._make_future, self.lock, self._on_arrival = make_future, lock, on_arrival
+        self._process = os.getpid()
         self._arguments = list(elements)
         self.total = self._left = len(self._arguments)
         self.items = deque([range(self.total)] if self.total else [])
@@ -117,6 +119,8 @@ class Mapped(Kind):
 
     def cancel(self, stop: bool = False) -> bool:
         """Cancel the calls that have not started; with `stop`, end those that run as well. Return True if all are cancelled."""
+        if self._process != os.getpid():  # forked: a thread that is not here may hold the lock, and the calls are its parent's
+            return False
         with self.lock:
             self._left -= sum(map(len, self.items))
             self.items.clear()

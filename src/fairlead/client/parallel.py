@@ -25,18 +25,18 @@ class FairleadBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
     def __init__(self, nesting_level: int | None = None, **parameters: Any) -> None:
         super().__init__(nesting_level=nesting_level)
         self._parameters = parameters
-        self._clients: dict[int, Client] = {}  # by process: a forked one makes its own
+        self._clients: dict[int, tuple[Client, weakref.finalize[..., Any]]] = {}  # by process: a forked one makes its own
 
     def _client(self) -> Client:
         """Return the client, which stays while this backend is there: so do its workers, from one `Parallel` to the next."""
         process = os.getpid()
         if process not in self._clients:
-            self._clients[process] = client = Client(**self._parameters)
-            weakref.finalize(self, client.shutdown, wait=False)
-        return self._clients[process]
+            client = Client(**self._parameters)
+            self._clients[process] = client, weakref.finalize(self, client.shutdown, wait=False)
+        return self._clients[process][0]
 
-    def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
-        self.parallel = parallel
+    def configure(self, n_jobs: int = 1, *, parallel: Any, **_: Any) -> int:
+        self.parallel = weakref.proxy(parallel)  # it has us: in a cycle, the client would stay until garbage is collected
         return self.effective_n_jobs(n_jobs)
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
@@ -53,8 +53,9 @@ class FairleadBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        client = self._clients.pop(os.getpid(), None)
-        if client is not None:
+        if found := self._clients.pop(os.getpid(), None):
+            client, end = found
+            end.detach()
             client.shutdown(wait=False, cancel_futures=True)
 
     def terminate(self) -> None:

@@ -33,5 +33,7 @@ class Records:
         self.offers, self.refusals, self.hours = tables.Offers(self.moves), tables.Refusals(self.moves), tables.Hours(self.moves)
         self.tree, self.cluster, self.frameworks = QueueTree(), Cluster(), Frameworks()
         self.ended: tables.I64 = np.zeros(0, np.int64)
-        self.times: tables.F64 = np.array([nan, -inf, inf, -inf, -inf, inf, Settings().idle_budget, -inf, -inf, -inf, -inf])
+        self.times: tables.F64 = np.array(
+            [nan, -inf, inf, -inf, -inf, inf, Settings().idle_budget, -inf, -inf, -inf, -inf, -inf, -inf]
+        )
         self.grain: tables.I64 = np.zeros(0, np.int64)

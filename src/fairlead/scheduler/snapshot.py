@@ -24,7 +24,18 @@ from fairlead.scheduler.growth import rebuild_row_maps, set_ended
 from fairlead.scheduler.job_index import ByNumber
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import HOURS
-from fairlead.scheduler.kernel.view import BEGAN, DEBTS_AT, ENDED, HISTOGRAMS, HOLDS, IDLE_BUDGET, MOMENT, WAITS_AT
+from fairlead.scheduler.kernel.view import (
+    ASKED_AT,
+    BEGAN,
+    DEBTS_AT,
+    DUE_AT,
+    ENDED,
+    HISTOGRAMS,
+    HOLDS,
+    IDLE_BUDGET,
+    MOMENT,
+    WAITS_AT,
+)
 from fairlead.scheduler.queue_tree import QueueTree, mark_exact
 from fairlead.scheduler.state import ShapeKey, State
 from fairlead.scheduler.tables import NONE, TABLES, Table, longer
@@ -84,7 +95,7 @@ class Known(Struct, frozen=True, forbid_unknown_fields=True):
     grain: list[int]
     frameworks: Frameworks = field(default_factory=Frameworks)
     at: float = -inf
-    counted: tuple[float, float, float] = (-inf, -inf, -inf)
+    counted: tuple[float, ...] = (-inf, -inf, -inf)
     days: bytes = b"\xc0"  # nil, as msgpack
     calls: dict[int, tuple[int, int]] = {}
 
@@ -143,7 +154,7 @@ def dump(state: State, room: Room | None = None) -> Iterator[bytes]:
             ended=state.ended_jobs().tolist(),
             rows={STORED_TABLES.get(name, name): getattr(state, name).n for name in TABLES},
             began=float(state.times[BEGAN]),
-            counted=tuple(state.times[[MOMENT, DEBTS_AT, WAITS_AT]].tolist()),
+            counted=tuple(state.times[[MOMENT, DEBTS_AT, WAITS_AT, ASKED_AT, DUE_AT]].tolist()),
             grain=state.grain.tolist(),
             days=encode(state.days),
         )
@@ -193,7 +204,8 @@ def load(pieces: Iterable[bytes], read_days: Callable[[bytes], Any] = lambda bod
     for stored, name in tables.items():
         _allocate(getattr(state, name), known.rows.get(stored, 0), len(known.resources))
     state.hours.extend(HOURS - state.hours.n)  # not written by older versions
-    state.times[[IDLE_BUDGET, MOMENT, DEBTS_AT, WAITS_AT]] = known.settings.idle_budget, *known.counted
+    state.times[IDLE_BUDGET] = known.settings.idle_budget
+    state.times[[MOMENT, DEBTS_AT, WAITS_AT, ASKED_AT, DUE_AT][: len(known.counted)]] = known.counted
     piece: Submitted | Rows | End | None = None
     for body in pieces:
         piece = _PIECES.decode(body)

@@ -280,9 +280,9 @@ class Queues(Table):
     min_runtime: F64
     short_since: F64  # since when it is below its fair share; inf: it is not; the root's: time of the last check
     debt: F64  # of a line: what it is owed, see `kernel/debts.pxi`; seconds
-    debt_at: F64  # of a line: when its debt was last added up, if after a count. The root's: no count is due before
+    debt_at: F64  # of a line: when its debt was last added up, if after a count
     lasts: F64  # of a line: the p90 of how long the tasks of a job last, as known when one of it ended last, seconds; 0: unknown
-    owed_since: F64  # of a line: since when it is owed anything. The root's: when lines were last asked
+    owed_since: F64  # of a line: since when it is owed anything
     owed: I64  # to it and those below when debts were last counted, if it was not served since: debts times parts; 1e-6 s of all
     put_off: F64  # of a line: no reservation for it before this; 0: not put off. The root's: no overdraft before
     wasted: F64  # of a line: the most that a reservation idled that ended without a start since it was owed; shares times seconds

@@ -53,6 +53,7 @@ def guard(folder: Path) -> int:
     """
     lock = os.open(folder / "guardian", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     adopt_orphans()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored, the kernel reaps: nobody learns how a child ended
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # `_wait_for` takes it
     supervisor = os.fork()
     if supervisor == 0:

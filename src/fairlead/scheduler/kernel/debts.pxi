@@ -7,7 +7,8 @@
     lack    l = least of p - used over the resources needed, as a fraction of what there is
     debt    d grows by l / p * time, and shrinks to l / p * T at least, T: how long its tasks last, 0 if that is unknown; 0 for a
             queue that neither waits nor runs. So it is in seconds, and who runs nothing is owed a second more each second,
-            whatever the weight. Who runs a task larger than its part works that off before it is owed room again
+            whatever the weight. Who runs a task larger than its part works that off before it is owed room again. It is never
+            below -T / p, with p as a share: what a task as large as the cluster takes
 
 - **Line**: a leaf, or the highest queue above it that serves its children in the order of their jobs (fifo, priority). Debts
   are of lines; such a queue's children have what it lacks in common.
@@ -100,16 +101,16 @@ cpdef void begin_moment(View v, double at) noexcept nogil:
             _shorten_list(v, at)
         v.times[MOMENT] = at
         if v.times[IDLE_BUDGET] > 0.0 and VISITS_PER_EVENT * v.queues[0].events >= v.queues[0].line:
-            v.queues[0].owed_since, v.queues[0].events = at, 0
+            v.times[ASKED_AT], v.queues[0].events = at, 0
             if v.queues[0].waits == 0 and v.times[DEBTS_AT] > -INFINITY:
-                v.queues[0].debt_at = INFINITY
-            elif at >= v.queues[0].debt_at or v.times[DEBTS_AT] == -INFINITY:
+                v.times[DUE_AT] = INFINITY
+            elif at >= v.times[DUE_AT] or v.times[DEBTS_AT] == -INFINITY:
                 _count_debts(v, at)
 
 
 cdef bint is_asked(View v) noexcept nogil:
     """Return True if lines on the list are asked in this moment whether they are owed room."""
-    return v.queues[0].owed_since >= v.times[MOMENT]
+    return v.times[ASKED_AT] >= v.times[MOMENT]
 
 
 cdef void _shorten_list(View v, double at) noexcept nogil:
@@ -138,7 +139,7 @@ cdef void _note_need(View v, i64 x, double least, double part, double lack) noex
     if part > LEAST_SHARE:  # else it is not known yet: a debt grows by at most 1 s a second
         after = min(least, after * part / lack) if lack > 0.0 else least
     due = after + max(v.queues[x].debt_at, v.times[DEBTS_AT])
-    v.queues[0].debt_at = min(v.queues[0].debt_at, min(due, v.queues[x].put_off) if v.queues[x].put_off > 0.0 else due)
+    v.times[DUE_AT] = min(v.times[DUE_AT], min(due, v.queues[x].put_off) if v.queues[x].put_off > 0.0 else due)
 
 
 cdef void _count_debts(View v, double at) noexcept nogil:
@@ -147,7 +148,7 @@ cdef void _count_debts(View v, double at) noexcept nogil:
     owed, hungry = floats(v, n), flags(v, 4 * n)
     active, lines, moved = hungry + n, hungry + 2 * n, hungry + 3 * n
     v.counts[NEWS] += 1
-    v.queues[0].line, v.queues[0].debt_at = 0, INFINITY
+    v.queues[0].line, v.times[DUE_AT] = 0, INFINITY
     for k in range(v.queues[0].listed):
         x = v.queues[k + 1].line
         moved[x], v.queues[x].in_list = True, False
@@ -203,6 +204,7 @@ cdef (double, double) _add_lack(View v, i64 x, bint hungry, double at) noexcept 
             v.queues[x].debt = max(now, min(before, lack / part * v.queues[x].lasts if hungry else 0.0))
         elif hungry or before < 0.0:
             v.queues[x].debt = now if hungry else min(now, 0.0)
+        v.queues[x].debt = max(v.queues[x].debt, -v.queues[x].lasts / part)  # the part may have grown
     if v.queues[x].debt <= 0.0:
         v.queues[x].owed_since, v.queues[x].wasted = at, 0.0
     return part, lack

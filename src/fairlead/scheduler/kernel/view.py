@@ -181,9 +181,24 @@ IN_ORDER : 1 if there is an order to keep; otherwise only the tables change, and
 # OFFER_WAKE : no parked framework may be offered what it refused before
 # IDLE_BUDGET : part of the cluster that may idle for reservations, over a day
 # MOMENT, DEBTS_AT : when a task last started, ended or came; when debts were last counted
+# ASKED_AT, DUE_AT : when lines were last asked whether they are owed room; no count of debts is due before
 # WAITS_AT : when a leaf last began to wait
 # FUNDED : the budget is not overspent before, whatever idles of what is kept
-BEGAN, NEXT_TICK, NOW, LAST_HOLD_START, CLAIM_DUE, OFFER_WAKE, IDLE_BUDGET, MOMENT, DEBTS_AT, WAITS_AT, FUNDED = range(11)
+(
+    BEGAN,
+    NEXT_TICK,
+    NOW,
+    LAST_HOLD_START,
+    CLAIM_DUE,
+    OFFER_WAKE,
+    IDLE_BUDGET,
+    MOMENT,
+    DEBTS_AT,
+    WAITS_AT,
+    FUNDED,
+    ASKED_AT,
+    DUE_AT,
+) = range(13)
 
 # Columns of a tree's `least` after the resources.
 JOBS_NEEDED, NEGATIVE_PRIORITY, NUMBER, SHORTEST = 0, 1, 2, 3
