@@ -543,7 +543,7 @@ rng, run = random.Random(SEED), s.Supervisor.run
 def fails(place, name):
     real = getattr(place, name)
     def call(*given, **more):
-        if os.getpid() == own and rng.random() < 0.2:
+        if os.getpid() == own and rng.random() < 1 / 7:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return real(*given, **more)
     setattr(place, name, call)
@@ -557,7 +557,7 @@ def start(supervisor):
     run(supervisor)
 s.Supervisor.run = start
 """
-"""Each fifth time that the supervisor would open a file, no descriptor is free."""
+"""Each seventh time that the supervisor would open a file, no descriptor is free."""
 
 
 @pytest.mark.parametrize("change", ["", NO_CGROUPS], ids=["", "without cgroups"])
