@@ -99,33 +99,34 @@ def measure_together(home: Path, client: fairlead.Client, calls: int, chunk: int
     """Print how long many calls in chunks take, and large data there and back, beside a pool of as many processes."""
     array, numbers = np.ones(mebibytes * 2**17), range(calls)
 
-    def by_joblib(backend: str) -> list[int]:
-        with joblib.parallel_config(backend, **({"home": home, "queue": "A", "memory": 0} if backend == "fairlead" else {})):
-            return joblib.Parallel(n_jobs=2, batch_size=chunk)(joblib.delayed(square)(x) for x in numbers)
+    def by_joblib() -> list[int]:
+        return joblib.Parallel(n_jobs=2, batch_size=chunk)(joblib.delayed(square)(x) for x in numbers)
 
-    fairlead.register_joblib()
+    def told(name: str, ours: float, theirs: float) -> None:
+        print(f"{ours * 1e3:>9,.0f} ms, pool {theirs * 1e3:,.0f} ms: {ours / theirs:.2f} times   {name}")
+
     with concurrent.futures.ProcessPoolExecutor(2) as pool:
-        pairs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
-            f"{calls:,} calls by map": (
-                lambda: list(client.map(square, numbers, chunksize=chunk)),
-                lambda: list(pool.map(square, numbers, chunksize=chunk)),
-            ),
-            f"{calls:,} calls by joblib, and its own processes": (lambda: by_joblib("fairlead"), lambda: by_joblib("loky")),
-            f"{mebibytes} MiB there and back": (
-                lambda: client.submit(same, array).result(),
-                lambda: pool.submit(same, array).result(),
-            ),
-        }
-        for name, (ours, theirs) in pairs.items():
-            took = [statistics.median(_seconds(what) for _ in range(5)) for what in (ours, theirs)]
-            print(f"{took[0] * 1e3:>9,.0f} ms, pool {took[1] * 1e3:,.0f} ms: {took[0] / took[1]:.2f} times   {name}")
-    get_reusable_executor().shutdown()  # joblib's own processes would stay for minutes
+        through = [_median(lambda by=by: list(by.map(square, numbers, chunksize=chunk))) for by in (client, pool)]
+        told(f"{calls:,} calls by map, in chunks of {chunk}", *through)
+        there = [_median(lambda by=by: by.submit(same, array).result()) for by in (client, pool)]
+        told(f"{mebibytes} MiB there and back", *there)
+    fairlead.register_joblib()
+    with joblib.parallel_config("fairlead", home=home, queue="A", memory=0):
+        ours = _median(by_joblib)
+    with joblib.parallel_config("loky"):
+        theirs = _median(by_joblib)
+    told(f"{calls:,} calls by joblib, whose own processes are the pool", ours, theirs)
+    get_reusable_executor().shutdown()  # they would stay for minutes
 
 
-def _seconds(what: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    what()
-    return time.perf_counter() - began
+def _median(what: Callable[[], object]) -> float:
+    """Return how long something takes: the median of five times, after one."""
+    took = []
+    for _ in range(6):
+        began = time.perf_counter()
+        what()
+        took.append(time.perf_counter() - began)
+    return statistics.median(took[1:])
 
 
 def run(
