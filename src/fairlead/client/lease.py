@@ -13,8 +13,8 @@ from fairlead.calls.stream import PATIENCE, Frame, Stream
 from fairlead.calls.wire import SLICE_SECONDS
 from fairlead.client.call_future import CallFuture, TaskId
 
-SO_MANY = 4
-"""Calls that what was learned of others before weighs as much as."""
+PRIOR_CALLS = 4
+"""The mean so far weighs as much as this many calls."""
 MOST_AHEAD = 64
 """Messages sent to one worker, at most."""
 AGAIN_SECONDS = 5 * SLICE_SECONDS
@@ -34,9 +34,9 @@ class Kind:
         return len(self.waiting)
 
     def learn(self, seconds: float, calls: int) -> None:
-        """Learn how long each of some calls took. The mean before counts as much as SO_MANY of them."""
+        """Update the mean with calls that took this long each."""
         before = seconds if self.mean is None else self.mean
-        self.mean = before + (seconds - before) * calls / (calls + SO_MANY)
+        self.mean = before + (seconds - before) * calls / (calls + PRIOR_CALLS)
 
     def seconds(self, count: int) -> float:
         """Estimate how long its calls take; an unknown one a slice."""

@@ -36,7 +36,7 @@ class FairleadBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         return self._clients[process][0]
 
     def configure(self, n_jobs: int = 1, *, parallel: Any, **_: Any) -> int:
-        self.parallel = weakref.proxy(parallel)  # it has us: in a cycle, the client would stay until garbage is collected
+        self.parallel = weakref.proxy(parallel)  # it refers to us: a cycle would keep the client until garbage is collected
         return self.effective_n_jobs(n_jobs)
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:

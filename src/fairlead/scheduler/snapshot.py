@@ -24,18 +24,7 @@ from fairlead.scheduler.growth import rebuild_row_maps, set_ended
 from fairlead.scheduler.job_index import ByNumber
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import HOURS
-from fairlead.scheduler.kernel.view import (
-    ASKED_AT,
-    BEGAN,
-    DEBTS_AT,
-    DUE_AT,
-    ENDED,
-    HISTOGRAMS,
-    HOLDS,
-    IDLE_BUDGET,
-    MOMENT,
-    WAITS_AT,
-)
+from fairlead.scheduler.kernel.view import BEGAN, DUE_AT, ENDED, HISTOGRAMS, HOLDS, IDLE_BUDGET, MOMENT
 from fairlead.scheduler.queue_tree import QueueTree, mark_exact
 from fairlead.scheduler.state import ShapeKey, State
 from fairlead.scheduler.tables import NONE, TABLES, Table, longer
@@ -154,7 +143,7 @@ def dump(state: State, room: Room | None = None) -> Iterator[bytes]:
             ended=state.ended_jobs().tolist(),
             rows={STORED_TABLES.get(name, name): getattr(state, name).n for name in TABLES},
             began=float(state.times[BEGAN]),
-            counted=tuple(state.times[[MOMENT, DEBTS_AT, WAITS_AT, ASKED_AT, DUE_AT]].tolist()),
+            counted=tuple(state.times[MOMENT : DUE_AT + 1].tolist()),
             grain=state.grain.tolist(),
             days=encode(state.days),
         )
@@ -205,7 +194,7 @@ def load(pieces: Iterable[bytes], read_days: Callable[[bytes], Any] = lambda bod
         _allocate(getattr(state, name), known.rows.get(stored, 0), len(known.resources))
     state.hours.extend(HOURS - state.hours.n)  # not written by older versions
     state.times[IDLE_BUDGET] = known.settings.idle_budget
-    state.times[[MOMENT, DEBTS_AT, WAITS_AT, ASKED_AT, DUE_AT][: len(known.counted)]] = known.counted
+    state.times[MOMENT : MOMENT + len(known.counted)] = known.counted  # older versions wrote the first three
     piece: Submitted | Rows | End | None = None
     for body in pieces:
         piece = _PIECES.decode(body)

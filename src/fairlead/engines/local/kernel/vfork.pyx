@@ -1,6 +1,6 @@
 """Starts programs by vfork: a child uses this process's memory until exec, so nothing is copied. The thread that starts it waits.
 
-Who waits for a start makes it. Of several that nobody waits for yet, threads make all but the last, without Python's lock. The
+The thread that waits for a start makes it. While several are queued, threads without Python's lock make all but the last. The
 child itself writes its pid to a file before its program runs, which os.posix_spawn cannot do.
 """
 
@@ -23,7 +23,7 @@ cdef extern from *:
     #include <sys/wait.h>
     #include <unistd.h>
 
-    /* `born_in` is -1 for no group of version 2. `pid` is 0 if it could not be started, as is known once it is `over`. */
+    /* `born_in` is -1 for no group of version 2. `pid` is valid once the start is `over`; 0 if it failed. */
     typedef struct fairlead_program {
         char *cwd, *cores, *record, *signals;
         char **paths, **argv, **envp;
