@@ -430,9 +430,10 @@ class Leases:
             except BaseException:  # an interrupt
                 with self.lock:
                     mapped.put_back(items)
-                    self._packing = False
+                    mapped.pickled, self._packing = range(0), False
                 raise
             with self._changing():
+                mapped.pickled = range(0)
                 if chunk is not None:
                     mapped.waiting.append(chunk)
                 self._serve(shape)

@@ -47,6 +47,7 @@ class Mapped(Kind):
         self._arguments = list(elements)
         self.total = self._left = len(self._arguments)
         self.items = deque([range(self.total)] if self.total else [])
+        self.pickled = range(0)  # the calls whose message is being made
         self.pack_arguments: Callable[[Any], wire.Packed] = wire.pack
         self.on_made: Callable[[int, bool], object] = lambda made, failed: None
         self._size = 1
@@ -59,7 +60,7 @@ class Mapped(Kind):
         self.whole.add_done_callback(self._ended)
 
     def count(self) -> int:
-        return sum(map(len, self.items)) + sum(each.count() for each in self.waiting)
+        return len(self.pickled) + sum(map(len, self.items)) + sum(each.count() for each in self.waiting)
 
     def learn(self, seconds: float, calls: int) -> None:
         super().learn(seconds, calls)
@@ -70,7 +71,8 @@ class Mapped(Kind):
         there, size = self.items.popleft(), most or self._size
         if len(there) > size:
             self.items.appendleft(there[size:])
-        return there[:size]
+        self.pickled = there[:size]
+        return self.pickled
 
     def pack(self, items: range) -> Leased | None:
         """Pickle calls, which runs code of the program: the lock is not held. Return None if they are put back, or fail."""
