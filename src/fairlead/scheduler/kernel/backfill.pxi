@@ -91,14 +91,21 @@ cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
 
 
 cdef bint _waits_beyond_turn(View v, i64 b, i64 x) noexcept nogil:
-    """Return True if a line waits beyond its turn: a queue above it lacks less than its task.
+    """Return True if a line waits beyond its turn: when a task ends, others go first.
 
-    The line is owed a whole task's work, or nobody knows how much that is. The order serves others before such a queue, so the line does not go first when a task ends.
+    The line is owed a whole task's work, or nobody knows how much that is. A queue above it lacks less than its task, so the order serves
+    others before that queue. Or room is kept for a task of a line that is owed less.
     """
     q, job, needs, size = v.queues[x].parent, current_job(v, b), needs_of(v, v.groups[b].shape_row), size_of(v, b)
+    if p90_duration(v, job) < INFINITY and not is_owed_a_task(v, x, b, job):
+        return False
+    for h in range(v.counts[HOLDS]):
+        g = v.holds[h].group
+        if v.holds[h].kind == RESERVATION and v.groups[g].gang == 0 and v.queues[line_of(v, v.groups[g].leaf)].debt < v.queues[x].debt:
+            return True
     while q > 0 and lack_of(v, q, needs) >= size - LEAST_SHARE:
         q = v.queues[q].parent
-    return q > 0 and (p90_duration(v, job) == INFINITY or is_owed_a_task(v, x, b, job))
+    return q > 0
 
 
 cdef bint _is_owed(View v, i64 b, i64 x) noexcept nogil:
@@ -257,7 +264,7 @@ cdef bint reserves(View v, i64 b, Plan *found) noexcept nogil:
     if paid:
         found[0] = Plan(KEEP, count, current_job(v, b), True, start, 0, next_number(v), 0)
         return True
-    h = _in_the_way(v, b, x, now) if not _one_end_helps(v, b, x, True, INFINITY) else NONE
+    h = _in_the_way(v, b, x, now) if _waits_beyond_turn(v, b, x) or not _one_end_helps(v, b, x, True, INFINITY) else NONE
     if h != NONE:
         found[0] = Plan(DROP, 0, h, True, now, 0, NONE, 0)
         return True
@@ -283,7 +290,7 @@ cdef i64 _in_the_way(View v, i64 b, i64 x, double now) noexcept nogil:
     for h in range(v.counts[HOLDS]):
         if less[h] and not here[v.holds[h].node]:
             v.holds[h].kind = RESERVATION
-    paid = count > 0 and (start <= now or is_paid(v, cost, v.queues[x].wasted, now))
+    paid = count > 0 and (start <= now or is_paid(v, cost, v.queues[x].wasted, now) or may_overdraw(v, b, x, now))
     for h in range(v.counts[HOLDS]):
         if less[h] and v.holds[h].kind == ABSENT:
             v.holds[h].kind = RESERVATION
@@ -388,10 +395,10 @@ cdef (i64, double, bint) _plan_without(View v, i64 h, i64 b, double now) noexcep
 cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept nogil:
     """Plan a group's reservation (see `_plan_with`), first by ends that leave their room, and mark the leaves of others (`apart`).
 
-    Else ends of who is owed less count too, and the line's own. If one end of any would do, it has that in its turn, unless it is
-    owed a whole task, and its own do not count.
+    Else ends of who is owed less count too, and the line's own: so it keeps a node that was drained for it while it is owed more. If one
+    end of any would do, it has that in its turn, unless it is owed a whole task.
     """
-    cdef bint some = False, one
+    cdef bint some = False
     lack, mark = lacks(v, b, x), v.scratches
     kept, gone = flags(v, v.counts[QUEUES]), relied_on(v, b)
     for q in range(v.counts[QUEUES]):
@@ -407,13 +414,11 @@ cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept
                 v.queue_cache[q].apart = some = True
             t = v.tasks[t].after
     count, start = _plan_with(v, b, now, cost, gone)
-    if count == 0 and some:
-        one = _one_end_helps(v, b, x, True, INFINITY)
-        if not one or is_owed_a_task(v, x, b, current_job(v, b)):
-            for q in range(v.counts[QUEUES]):
-                y = line_of(v, q)
-                v.queue_cache[q].apart &= one if y == x else kept[q] or (v.queues[q].pending > 0 and v.queues[y].debt > v.queues[x].debt)
-            count, start = _plan_with(v, b, now, cost, gone)
+    if count == 0 and some and (is_owed_a_task(v, x, b, current_job(v, b)) or not _one_end_helps(v, b, x, True, INFINITY)):
+        for q in range(v.counts[QUEUES]):
+            y = line_of(v, q)
+            v.queue_cache[q].apart &= y != x and (kept[q] or (v.queues[q].pending > 0 and v.queues[y].debt > v.queues[x].debt))
+        count, start = _plan_with(v, b, now, cost, gone)
     release(v, mark)
     return count, start
 
@@ -467,6 +472,7 @@ cdef (i64, double) _plan_task(View v, i64 b, double now, double *cost, Ranked *e
             continue
         for r in range(m):
             here[r] = 0.0
+        _refill(v, ends, left, at)
         _expect_idle(v, 1, shape, room, ends, left, now, at, here)
         loss = in_shares(v, here) + size * (at - now)
         if loss < best:
@@ -615,6 +621,17 @@ cdef void _give_back_task(View v, i64 t, i64 *room) noexcept nogil:
         room[r] += v.demand[v.jobs[v.tasks[t].job].shape_row * m + r]
 
 
+cdef void _refill(View v, Ranked *ends, i64 left, double start) noexcept nogil:
+    """Replace the ends before the start of a task by when their room begins to idle: a leaf that waits fills it until its tasks would be late."""
+    k = 0
+    while k < left and ends[k].key < start:
+        j = v.tasks[ends[k].row].job
+        if v.queues[v.jobs[j].queue].pending > 0:
+            ends[k].key = max(ends[k].key, start - p90_duration(v, j))
+        k += 1
+    qsort(ends, k, sizeof(Ranked), compare_ranked)
+
+
 cdef void _expect_idle(
     View v, i64 count, i64 shape, i64 *room, Ranked *ends, i64 left, double now, double start, double *cost
 ) noexcept nogil:
@@ -639,7 +656,10 @@ cdef void set_cost(View v, i64 h, double at) noexcept nogil:
     _open_to(v, n, h, room)
     for r in range(m):
         v.cost[h * m + r] = v.idled[h * m + r]
-    _expect_idle(v, v.holds[h].tasks, v.groups[b].shape_row, room, ends, _ends_on(v, b, n, h, at, ends, NULL), at, v.holds[h].start, &v.cost[h * m])
+    left = _ends_on(v, b, n, h, at, ends, NULL)
+    if v.groups[b].gang == 0:
+        _refill(v, ends, left, v.holds[h].start)
+    _expect_idle(v, v.holds[h].tasks, v.groups[b].shape_row, room, ends, left, at, v.holds[h].start, &v.cost[h * m])
     v.times[FUNDED] = -INFINITY
     release(v, mark)
 

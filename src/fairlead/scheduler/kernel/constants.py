@@ -56,7 +56,7 @@ ANYTHING: Final = -1
 """What a leaf wants whose framework wants offers: all bits."""
 LEAST_SHARE: Final = 1e-9
 """Shares up to this are none."""
-RETRY_FRACTION: Final = 0.1
+RETRY_FRACTION: Final = 0.03
 """A line for which no room can be kept is tried again after this part of the time that it has been owed."""
 
 # budget.pxi

@@ -1,7 +1,8 @@
 """Debts: what each queue is owed for the time in which it had less than its part, and was waiting.
 
     level   L = max((P + H) / W, (P - S + H') / W')     among the children of a queue, for each resource
-            P: the queue's part; W: weights of its active children, W': of the **hungry**, which wait for more
+            P: the queue's part, less what children that are not hungry use and do not lend
+            W: weights of its other active children, W': of the **hungry**, which wait for more
             H, H': what these are charged for past use; S: what those use that are not hungry
     part    p = L * w - h, h <= half of what the weight w entitles to; within guarantee and limit
     lack    l = least of p - used over the resources needed, as a fraction of what there is
@@ -266,23 +267,26 @@ cdef bint _may_run_more(View v, i64 q) noexcept nogil:
 cdef void _set_parts(View v, flag *hungry, flag *active) noexcept nogil:
     """Compute the parts of all queues; parents precede their children."""
     cdef i64 m = v.len_total, n = v.counts[QUEUES]
-    weight, size = floats(v, 7 * n * m), n * m
+    weight, size = floats(v, 8 * n * m), n * m
     hungry_weight, sated, before = weight + size, weight + 2 * size, weight + 3 * size
-    charged, hungry_charged, levels = weight + 4 * size, weight + 5 * size, weight + 6 * size
+    charged, hungry_charged, levels, kept = weight + 4 * size, weight + 5 * size, weight + 6 * size, weight + 7 * size
     for q in range(1, n):
-        if not active[q]:
-            continue
         p = v.queues[q].parent
         for r in range(m):
-            weight[p * m + r] += v.weight[q * m + r]
-            if hungry[q]:
-                hungry_weight[p * m + r] += v.weight[q * m + r]
-            else:
-                sated[p * m + r] += v.used[q * m + r]
+            if not hungry[q] and v.idle_nonlendable[q * m + r] > 0:  # also if it is not active
+                kept[p * m + r] += v.idle_nonlendable[q * m + r] + v.used[q * m + r]
+            elif active[q]:
+                weight[p * m + r] += v.weight[q * m + r]
+                if hungry[q]:
+                    hungry_weight[p * m + r] += v.weight[q * m + r]
+                else:
+                    sated[p * m + r] += v.used[q * m + r]
     for q in range(1, n):
         p = v.queues[q].parent
         if active[q] and compares_shares(v.queues[p].policy) and v.queues[p].tick > 0.0:
             for r in range(m):
+                if not hungry[q] and v.idle_nonlendable[q * m + r] > 0:
+                    continue
                 half = 0.5 * v.total[r] * v.weight[q * m + r] / weight[p * m + r]
                 before[q * m + r] = min(mean_now(v, q, r) / 4, half)
                 charged[p * m + r] += before[q * m + r]
@@ -300,9 +304,10 @@ cdef void _set_parts(View v, flag *hungry, flag *active) noexcept nogil:
                 due = max(0.0, levels[j] * v.weight[i] - before[i])
             v.due[i] = _within(v, i, due)
             if weight[i] > 0.0:
-                levels[i] = (v.due[i] + charged[i]) / weight[i]
+                lent = max(0.0, v.due[i] - kept[i])
+                levels[i] = (lent + charged[i]) / weight[i]
                 if hungry_weight[i] > 0:
-                    levels[i] = max(levels[i], (v.due[i] - sated[i] + hungry_charged[i]) / hungry_weight[i])
+                    levels[i] = max(levels[i], (lent - sated[i] + hungry_charged[i]) / hungry_weight[i])
 
 
 cdef double _within(View v, i64 i, double due) noexcept nogil:
