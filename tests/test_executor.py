@@ -768,19 +768,6 @@ def test_a_callback_may_shut_its_executor_down(world):
         client.submit(square, 3)
 
 
-class Slow:
-    """What takes a while to pickle, and arrives as 3."""
-
-    def __reduce__(self):
-        time.sleep(0.3)
-        return int, (3,)
-
-
-def test_a_map_whose_first_message_takes_a_while_to_make_is_not_forgotten(world):
-    with fairlead.Client(world.home, queue="A", cpu=1, memory=0) as client:
-        assert list(client.map(square, [Slow()], timeout=60)) == [9]
-
-
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_forked_process_keeps_no_worker_and_makes_and_stops_no_calls(world, tmp_path):
     with fairlead.Client(world.home, queue="A", cpu=9, memory=0) as client:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import fairlead
 from called import nap, square
+from conftest import until
 from fairlead.calls import wire
 from fairlead.calls.direct import DirectWorker
 from fairlead.client.call_future import CallFuture
@@ -210,3 +211,83 @@ def test_large_arguments_of_a_map(client):
 def test_a_refused_map_says_why(client):
     with pytest.raises(fairlead.ServiceError, match="there is no queue 'nowhere'"):
         list(client.map(square, range(9), queue="nowhere"))
+
+
+class Pickled:
+    """Arrives as 3; runs code of its own while it is pickled."""
+
+    def __init__(self, meanwhile):
+        self.meanwhile = meanwhile
+
+    def __reduce__(self):
+        self.meanwhile()
+        return int, (3,)
+
+
+def test_a_map_whose_first_message_takes_a_while_to_make_is_not_forgotten_and_has_one_lease(client):
+    asked = client._caller._ask
+    found = []
+    client._caller.leases._ask = lambda *of: (found.append(of), asked(*of))
+    assert list(client.map(square, [Pickled(lambda: time.sleep(1.5))], timeout=60)) == [9]
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("error", [None, LookupError, KeyboardInterrupt])
+def test_a_map_that_is_dropped_while_its_message_is_made_never_runs_and_keeps_nobody(world, error):
+    begun, go = threading.Event(), threading.Event()
+
+    def meanwhile():
+        begun.set()
+        assert go.wait(60)
+        if error is not None:
+            raise error
+
+    made = []
+    client = fairlead.Client(world.home, queue="A", memory="256MiB", cpu=1)
+    mapping = threading.Thread(target=lambda: made.append(raised_by(lambda: client.map(square, [Pickled(meanwhile), 1]))))
+    mapping.start()
+    assert begun.wait(60)
+    (mapped,) = next(iter(client._caller.leases._shapes.values())).maps
+    mapped.cancel()
+    go.set()
+    mapping.join(60)
+    assert made == [error if error is KeyboardInterrupt else None]
+    client.shutdown()
+    assert mapped.whole.cancelled()
+
+
+def raised_by(work):
+    try:
+        work()
+    except BaseException as error:
+        return type(error)
+    return None
+
+
+def test_a_map_that_raises_is_not_made_and_others_are(client):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        client.map(square, [Pickled(interrupt), 2])
+    assert list(client.map(square, [3])) == [9]
+    assert client._caller.leases.counts()[1] == 0
+
+
+def test_the_garbage_collector_ends_no_map_in_code_that_holds_the_lock(client):
+    results = client.map(square, range(1000))
+    assert next(results) == 0
+    (mapped,) = next(iter(client._caller.leases._shapes.values())).maps
+    with client._caller.leases.lock:
+        before = list(mapped.items), set(mapped.under_way)
+        results.close()
+        assert (list(mapped.items), set(mapped.under_way)) == before
+    until(mapped.whole.done)
+
+
+def test_what_is_pickled_may_itself_keep_values(client):
+    class Keeps:
+        def __reduce__(self):
+            return list, (client.put([1, 2]),)
+
+    assert client.submit(lambda *of: of, Keeps(), client.put(3), Keeps()).result(timeout=60) == ([1, 2], 3, [1, 2])

@@ -108,7 +108,7 @@ class Kept:
         self.number, self.packed = next(_numbers), packed
 
     def __reduce__(self) -> tuple[Any, ...]:
-        _packing.needs = (*getattr(_packing, "needs", ()), self)
+        _meet(self)
         return _value_of, (self.number,)
 
 
@@ -119,7 +119,7 @@ class Part:
         self.kept, self.place = kept, place
 
     def __reduce__(self) -> tuple[Any, ...]:
-        _packing.needs = (*getattr(_packing, "needs", ()), self.kept)
+        _meet(self.kept)
         return _part_of, (self.kept.number, self.place)
 
 
@@ -134,6 +134,12 @@ class _Assembled:
         return _unpickled, (self._body, buffers)
 
 
+def _meet(kept: Kept) -> None:
+    met = getattr(_packing, "needs", None)
+    if met is not None:
+        met.append(kept)
+
+
 def _part_of(number: int, place: int) -> memoryview:
     _, file, sizes, _ = kept[number].packed  # type: ignore[union-attr]  # it is no value, which would be unpickled
     assert file is not None
@@ -146,7 +152,7 @@ def _unpickled(body: Any, buffers: list[Any]) -> Any:
 
 _numbers = itertools.count(2**62)
 _packing = threading.local()
-"""`needs` are the values that the thread met in what it pickles."""
+"""`needs` are the values that the thread met in what it pickles, if anything."""
 kept: "dict[int, Message | tuple[Any]]" = {}
 """Of a worker: the values that were sent, by number; in a tuple once unpickled."""
 
@@ -197,9 +203,13 @@ def pack(value: Any, known: "Callable[[memoryview], Part | None]" = lambda buffe
         buffers.append(known(raw) or raw)
         return False
 
-    _packing.needs = ()
-    body = cloudpickle.dumps(value, protocol=5, buffer_callback=keeps_in_pickle)
-    needs, _packing.needs = _packing.needs, ()
+    before, met = getattr(_packing, "needs", None), list[Kept]()  # what is pickled may itself make a call
+    _packing.needs = met
+    try:
+        body = cloudpickle.dumps(value, protocol=5, buffer_callback=keeps_in_pickle)
+    finally:
+        _packing.needs = before
+    needs = tuple(met)
     if not buffers and len(body) <= INLINE_BYTES:
         return Packed(body, needs=needs)
     own = [buffer for buffer in buffers if not isinstance(buffer, Part)]

@@ -113,7 +113,11 @@ class Caller:
             self._bar.add(mapped.total)
             mapped.on_made = self._bar.ended
         if mapped.items:
-            self.leases.add_map(options, _name(fn), mapped)
+            try:
+                self.leases.add_map(options, _name(fn), mapped)
+            except BaseException:  # nobody will hear of it
+                mapped.cancel(stop=True)
+                raise
         return mapped
 
     def cancel(self, future: CallFuture[Any]) -> bool:
@@ -153,11 +157,10 @@ class Caller:
         if cancel_futures:
             for future in self.leases.pending():
                 future.cancel()
-        if wait and threading.current_thread() not in {
-            *self._threads,
-            *self._relays.threads,
-            self.leases.thread,
-        }:  # a callback cannot wait for itself
+        own = {*self._threads, *self._relays.threads, self.leases.thread}
+        if (
+            wait and threading.current_thread() not in own and not self.leases.is_resolving_here()
+        ):  # a callback cannot wait for itself
             try:
                 wait_until(self._has_ended)
             except KeyboardInterrupt:

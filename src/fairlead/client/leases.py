@@ -64,10 +64,10 @@ class Leases:
         self._number = 0
         self.thread: threading.Thread | None = None
         self._broken = False  # all calls were given up
-        self._packing = False  # a thread pickles messages of maps
+        self._packer: int | None = None  # the thread that pickles messages of maps
         self._sleeps = False  # the thread may sleep for longer than a slice
         self._tend_at = 0.0
-        self._resolving = 0  # threads that do what follows from a change
+        self._resolving: dict[object, int] = {}  # threads that do what follows from a change
         self._then: list[Callable[[], None]] = []
         self._over: Callable[[], None] | None = None
         self.closed: Exception | None = None
@@ -211,9 +211,10 @@ class Leases:
     def _changing(self) -> Iterator[None]:
         """Hold the lock; then do what must be done without it."""
         then: list[Callable[[], None]] = []
+        change = object()
         try:
             with self.lock:
-                self._resolving += 1
+                self._resolving[change] = threading.get_ident()
                 try:
                     yield
                 finally:
@@ -224,7 +225,7 @@ class Leases:
                     each()
             finally:
                 with self.lock:
-                    self._resolving -= 1
+                    self._resolving.pop(change, None)
 
     def _run(self) -> None:
         while True:
@@ -265,13 +266,14 @@ class Leases:
 
     def _tend(self, shape: Shape, now: float) -> None:
         """Ask for leases, and end those that are not needed, or are due."""
+        pickles = any(each.pickled for each in shape.maps)
         for lease in shape.leases:
             if lease.worker is not None and lease.relayed is not None and now - lease.relayed.heard_at > PATIENCE:
                 self._stop(lease, f"was stopped, as its relay did not answer for {PATIENCE:g} seconds")
             if not lease.takes_calls():
                 continue
             ran = now - lease.heard_at
-            unneeded = not lease.sent and (ran > IDLE_SECONDS or self._over)
+            unneeded = not lease.sent and not pickles and (ran > IDLE_SECONDS or self._over)
             if unneeded or now - lease.since > (SHORTEST_SECONDS if lease.due else LONGEST_SECONDS):
                 self._give_back(shape, lease)
             elif len(lease.sent) > 1 and ran > SLICE_SECONDS:
@@ -284,6 +286,10 @@ class Leases:
             if lease.sent and ran > (shape.options.time_limit or math.inf):
                 self._stop(lease, "was stopped at its time limit")
         shape.maps = [each for each in shape.maps if not each.whole.done()]
+        for each in shape.maps:
+            if each.is_left:
+                each.is_left = False
+                self._then.append(each.cancel)  # type: ignore[arg-type]
         self._serve(shape)
         alive = sum(lease.takes_calls() for lease in shape.leases)
         asked, wanted = shape.asked(), shape.wanted(now)
@@ -394,6 +400,11 @@ class Leases:
                 if lease.relayed is not None:
                     lease.relayed.stream.cut()
 
+    def is_resolving_here(self) -> bool:
+        """Return True in a callback, or in what is pickled: the calls do not end before that does."""
+        with self.lock:
+            return threading.get_ident() in self._resolving.values()
+
     def are_over(self) -> bool:
         return self.closed is not None and (self.thread is None or not self.thread.is_alive())
 
@@ -413,30 +424,37 @@ class Leases:
             if not lease.send(self._number, leased):
                 shape.requeue([leased])
                 free.remove(lease)
-        if not self._packing and shape.missing_chunk():
-            self._packing = True
+        if self._packer is None and shape.missing_chunk():
             self._then.append(lambda: self._pack(shape))
 
     def _pack(self, shape: Shape) -> None:
-        while True:
+        mapped, here = None, threading.get_ident()
+        try:
             with self.lock:
-                mapped = shape.missing_chunk()
-                if mapped is None:
-                    self._packing = False
+                if self._packer is not None:
                     return
-                items = mapped.take()
-            try:
-                chunk = mapped.pack(items)
-            except BaseException:  # an interrupt
+                self._packer = here
+            while True:
                 with self.lock:
-                    mapped.put_back(items)
-                    mapped.pickled, self._packing = range(0), False
+                    mapped = shape.missing_chunk()
+                    if mapped is None:
+                        self._packer = None
+                        return
+                    items = mapped.take()
+                chunk = mapped.pack(items)
+                with self._changing():
+                    mapped.place(chunk)
+                    self._serve(shape)
+                mapped.finish()
+        except BaseException as error:  # an interrupt, or raised by what is pickled
+            with self.lock:
+                self._packer = None if self._packer == here else self._packer
+                if mapped is not None:
+                    mapped.place(None)
+            if threading.current_thread() is not self.thread or mapped is None:
                 raise
-            with self._changing():
-                mapped.pickled = range(0)
-                if chunk is not None:
-                    mapped.waiting.append(chunk)
-                self._serve(shape)
+            mapped.cancel()
+            fail(mapped.whole, error)
 
     def _hear(self, shape: Shape, lease: Lease, line: socket.socket) -> None:
         for _ in range(MOST_AHEAD):
@@ -551,10 +569,12 @@ class Leases:
             leased = shape.next()
             if leased is not None:
                 found.append(leased.future)
-            elif shape.maps:
-                found.append(shape.maps.pop().whole)
-            else:
+                continue
+            mapped = next((each for each in shape.maps if most is None or each.count()), None)
+            if mapped is None:
                 break
+            shape.maps.remove(mapped)
+            found.append(mapped.whole)
         return found
 
 

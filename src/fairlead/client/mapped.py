@@ -6,6 +6,7 @@ longer than expected, it sends the results that it has, and others get the rest.
 
 import os
 import pickle
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -53,6 +54,7 @@ class Mapped(Kind):
         self._size = 1
         self.under_way: set[CallFuture[Any]] = set()
         self._dropped = self._over = self._is_packed = False
+        self.is_left = False  # it is to be cancelled
         self._arrived = SimpleQueue[tuple[int, Results, BaseException | None]]()
         self._ready: dict[int, tuple[Results, BaseException | None]] = {}
         self._position = 0
@@ -74,8 +76,8 @@ class Mapped(Kind):
         self.pickled = there[:size]
         return self.pickled
 
-    def pack(self, items: range) -> Leased | None:
-        """Pickle calls, which runs code of the program: the lock is not held. Return None if they are put back, or fail."""
+    def pack(self, items: range) -> "Chunk | None":
+        """Pickle calls, which runs code of the program: the lock is not held. Return None if there is no message of them."""
         packed = None
         try:
             if not self._is_packed:
@@ -87,18 +89,23 @@ class Mapped(Kind):
                 raise ValueError(f"a call of more than {LARGEST_PAYLOAD >> 21} MiB: pass the name of a file")
         except Exception as error:
             if len(items) == 1:
+                with self.lock:
+                    self.pickled = range(0)
                 self.receive(items, 1, [], error)
                 return None
-        with self.lock:
-            if packed is None or (len(items) > 1 and wire.size(packed) > MOST_BYTES):
-                self._size = max(1, len(items) // 4)
-                self.put_back(items)
-                return None
-            future = self._make_future()
-            self.under_way.add(future)
-        chunk = Chunk(self, future, packed, items)
-        future.add_done_callback(chunk.ended)
-        return chunk
+        if packed is None or (len(items) > 1 and wire.size(packed) > MOST_BYTES):
+            self._size = max(1, len(items) // 4)
+            return None
+        return Chunk(self, self._make_future(), packed, items)
+
+    def place(self, chunk: "Chunk | None") -> None:
+        """Let the message of what was pickled wait, or take that back if there is none. The lock is held."""
+        items, self.pickled = self.pickled, range(0)
+        if chunk is None or self._dropped:
+            self.put_back(items)
+        else:
+            self.under_way.add(chunk.future)
+            self.waiting.append(chunk)
 
     def put_back(self, items: range) -> None:
         """Take back calls that did not start. The lock is held."""
@@ -117,7 +124,7 @@ class Mapped(Kind):
         with self.lock:
             self._left -= made
             self._arguments[items.start : items.start + made] = [()] * made
-        self._finish()
+        self.finish()
 
     def cancel(self, stop: bool = False) -> bool:
         """Cancel the calls that have not started; with `stop`, end those that run as well. Return True if all are cancelled."""
@@ -132,10 +139,11 @@ class Mapped(Kind):
                 future.stop()
             else:
                 future.cancel()
-        self._finish()
+        self.finish()
         return self.whole.cancelled()
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """End the map if nothing of it is left."""
         with self.lock:
             over = not self._left and not self._over and not self.whole.done()
             self._over |= over
@@ -162,7 +170,16 @@ class Mapped(Kind):
                 if not self.is_over():
                     self._wait(until)
         finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Cancel what is left. If the garbage collector says so in code that holds the lock, a thread does it later."""
+        try:
+            threading.Condition(self.lock).notify()
+        except RuntimeError:  # this thread does not hold it
             self.cancel()
+        else:
+            self.is_left = True
 
     def is_over(self) -> bool:
         return self._position >= self.total
@@ -205,6 +222,7 @@ class Chunk(Leased):
     def __init__(self, mapped: Mapped, future: CallFuture[Any], packed: wire.Packed, items: range) -> None:
         super().__init__(mapped, future, packed)
         self._mapped, self._items = mapped, items
+        future.add_done_callback(self.ended)
 
     def count(self) -> int:
         return len(self._items)

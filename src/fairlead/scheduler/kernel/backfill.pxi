@@ -91,21 +91,14 @@ cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
 
 
 cdef bint _waits_beyond_turn(View v, i64 b, i64 x) noexcept nogil:
-    """Return True if a line waits beyond its turn: when a task ends, others go first.
+    """Return True if a line waits beyond its turn: a queue above it lacks less than its task.
 
-    The line is owed a whole task's work, or nobody knows how much that is. A queue above it lacks less than its task, so the order serves
-    others before that queue. Or room is kept for a task of a line that is owed less.
+    The line is owed a whole task's work, or nobody knows how much that is. The order serves others before such a queue, so the line does not go first when a task ends.
     """
     q, job, needs, size = v.queues[x].parent, current_job(v, b), needs_of(v, v.groups[b].shape_row), size_of(v, b)
-    if p90_duration(v, job) < INFINITY and not is_owed_a_task(v, x, b, job):
-        return False
-    for h in range(v.counts[HOLDS]):
-        g = v.holds[h].group
-        if v.holds[h].kind == RESERVATION and v.groups[g].gang == 0 and v.queues[line_of(v, v.groups[g].leaf)].debt < v.queues[x].debt:
-            return True
     while q > 0 and lack_of(v, q, needs) >= size - LEAST_SHARE:
         q = v.queues[q].parent
-    return q > 0
+    return q > 0 and (p90_duration(v, job) == INFINITY or is_owed_tasks(v, x, b, job, 1))
 
 
 cdef bint _is_owed(View v, i64 b, i64 x) noexcept nogil:
@@ -264,7 +257,7 @@ cdef bint reserves(View v, i64 b, Plan *found) noexcept nogil:
     if paid:
         found[0] = Plan(KEEP, count, current_job(v, b), True, start, 0, next_number(v), 0)
         return True
-    h = _in_the_way(v, b, x, now) if _waits_beyond_turn(v, b, x) or not _one_end_helps(v, b, x, True, INFINITY) else NONE
+    h = _in_the_way(v, b, x, now) if not _one_end_helps(v, b, x, True, INFINITY) else NONE
     if h != NONE:
         found[0] = Plan(DROP, 0, h, True, now, 0, NONE, 0)
         return True
@@ -395,10 +388,10 @@ cdef (i64, double, bint) _plan_without(View v, i64 h, i64 b, double now) noexcep
 cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept nogil:
     """Plan a group's reservation (see `_plan_with`), first by ends that leave their room, and mark the leaves of others (`apart`).
 
-    Else ends of who is owed less count too, and the line's own: so it keeps a node that was drained for it while it is owed more. If one
-    end of any would do, it has that in its turn, unless it is owed a whole task.
+    Else ends of who is owed less count too, and the line's own. If one end of any would do, it has that in its turn, unless it is owed a
+    whole task. Its own do not count then, but if it is owed OWED_TASKS and others wait: it keeps a node that was drained for it.
     """
-    cdef bint some = False
+    cdef bint some = False, one, own
     lack, mark = lacks(v, b, x), v.scratches
     kept, gone = flags(v, v.counts[QUEUES]), relied_on(v, b)
     for q in range(v.counts[QUEUES]):
@@ -414,11 +407,14 @@ cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept
                 v.queue_cache[q].apart = some = True
             t = v.tasks[t].after
     count, start = _plan_with(v, b, now, cost, gone)
-    if count == 0 and some and (is_owed_a_task(v, x, b, current_job(v, b)) or not _one_end_helps(v, b, x, True, INFINITY)):
-        for q in range(v.counts[QUEUES]):
-            y = line_of(v, q)
-            v.queue_cache[q].apart &= y != x and (kept[q] or (v.queues[q].pending > 0 and v.queues[y].debt > v.queues[x].debt))
-        count, start = _plan_with(v, b, now, cost, gone)
+    if count == 0 and some:
+        one, job = _one_end_helps(v, b, x, True, INFINITY), current_job(v, b)
+        if not one or is_owed_tasks(v, x, b, job, 1):
+            own = not one or (v.queues[0].waits > v.queues[x].pending and is_owed_tasks(v, x, b, job, OWED_TASKS))
+            for q in range(v.counts[QUEUES]):
+                y = line_of(v, q)
+                v.queue_cache[q].apart &= not own if y == x else kept[q] or (v.queues[q].pending > 0 and v.queues[y].debt > v.queues[x].debt)
+            count, start = _plan_with(v, b, now, cost, gone)
     release(v, mark)
     return count, start
 
@@ -626,7 +622,7 @@ cdef void _refill(View v, Ranked *ends, i64 left, double start) noexcept nogil:
     k = 0
     while k < left and ends[k].key < start:
         j = v.tasks[ends[k].row].job
-        if v.queues[v.jobs[j].queue].pending > 0:
+        if v.queues[v.jobs[j].queue].pending > 0 and v.queues[v.jobs[j].queue].wants != ANYTHING:  # offers leave kept room alone
             ends[k].key = max(ends[k].key, start - p90_duration(v, j))
         k += 1
     qsort(ends, k, sizeof(Ranked), compare_ranked)

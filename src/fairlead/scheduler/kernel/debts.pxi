@@ -1,7 +1,7 @@
 """Debts: what each queue is owed for the time in which it had less than its part, and was waiting.
 
     level   L = max((P + H) / W, (P - S + H') / W')     among the children of a queue, for each resource
-            P: the queue's part, less what children that are not hungry use and do not lend
+            P: the queue's part, less what is not lent below it by who is not hungry, and what such children use
             W: weights of its other active children, W': of the **hungry**, which wait for more
             H, H': what these are charged for past use; S: what those use that are not hungry
     part    p = L * w - h, h <= half of what the weight w entitles to; within guarantee and limit
@@ -267,31 +267,37 @@ cdef bint _may_run_more(View v, i64 q) noexcept nogil:
 cdef void _set_parts(View v, flag *hungry, flag *active) noexcept nogil:
     """Compute the parts of all queues; parents precede their children."""
     cdef i64 m = v.len_total, n = v.counts[QUEUES]
-    weight, size = floats(v, 8 * n * m), n * m
+    weight, size = floats(v, 9 * n * m), n * m
     hungry_weight, sated, before = weight + size, weight + 2 * size, weight + 3 * size
-    charged, hungry_charged, levels, kept = weight + 4 * size, weight + 5 * size, weight + 6 * size, weight + 7 * size
-    for q in range(1, n):
+    charged, hungry_charged, levels = weight + 4 * size, weight + 5 * size, weight + 6 * size
+    kept, taken = weight + 7 * size, weight + 8 * size  # not lent by who is not hungry: of a queue with those below, and with what they use
+    for q in range(n - 1, 0, -1):
         p = v.queues[q].parent
         for r in range(m):
-            if not hungry[q] and v.idle_nonlendable[q * m + r] > 0:  # also if it is not active
-                kept[p * m + r] += v.idle_nonlendable[q * m + r] + v.used[q * m + r]
-            elif active[q]:
-                weight[p * m + r] += v.weight[q * m + r]
+            i, j = q * m + r, p * m + r
+            if not hungry[q]:
+                kept[i] = v.idle_nonlendable[i]
+            if not hungry[q] and kept[i] > 0.0:
+                taken[j] += kept[i] + v.used[i]
+            else:
+                taken[j] += kept[i]
+                if active[q]:
+                    weight[j] += v.weight[i]
                 if hungry[q]:
-                    hungry_weight[p * m + r] += v.weight[q * m + r]
-                else:
-                    sated[p * m + r] += v.used[q * m + r]
+                    hungry_weight[j] += v.weight[i]
+                elif active[q]:
+                    sated[j] += v.used[i]
+            kept[j] += kept[i]
     for q in range(1, n):
         p = v.queues[q].parent
         if active[q] and compares_shares(v.queues[p].policy) and v.queues[p].tick > 0.0:
             for r in range(m):
-                if not hungry[q] and v.idle_nonlendable[q * m + r] > 0:
-                    continue
-                half = 0.5 * v.total[r] * v.weight[q * m + r] / weight[p * m + r]
-                before[q * m + r] = min(mean_now(v, q, r) / 4, half)
-                charged[p * m + r] += before[q * m + r]
+                i, j = q * m + r, p * m + r
+                if hungry[q] or kept[i] == 0.0:
+                    before[i] = min(mean_now(v, q, r) / 4, 0.5 * v.total[r] * v.weight[i] / weight[j])
+                    charged[j] += before[i]
                 if hungry[q]:
-                    hungry_charged[p * m + r] += before[q * m + r]
+                    hungry_charged[j] += before[i]
     for q in range(n):
         p = v.queues[q].parent
         for r in range(m):
@@ -299,12 +305,12 @@ cdef void _set_parts(View v, flag *hungry, flag *active) noexcept nogil:
             if q == 0 or not active[q]:
                 due = <double>v.total[r] if q == 0 else 0.0
             elif is_by_jobs(v, p):
-                due = v.used[i] + (max(0.0, v.due[j] - v.used[j]) if hungry[q] else 0.0)
+                due = v.used[i] + (max(0.0, v.due[j] - kept[j] - v.used[j]) if hungry[q] else 0.0)
             else:
-                due = max(0.0, levels[j] * v.weight[i] - before[i])
+                due = max(0.0, levels[j] * v.weight[i] - before[i]) + (kept[i] if hungry[q] else 0.0)
             v.due[i] = _within(v, i, due)
             if weight[i] > 0.0:
-                lent = max(0.0, v.due[i] - kept[i])
+                lent = max(0.0, v.due[i] - taken[i])
                 levels[i] = (lent + charged[i]) / weight[i]
                 if hungry_weight[i] > 0:
                     levels[i] = max(levels[i], (lent - sated[i] + hungry_charged[i]) / hungry_weight[i])
@@ -393,12 +399,12 @@ cdef (double, double) _part_and_lack(View v, i64 x) noexcept nogil:
 cdef double due_to(View v, i64 x, i64 b) noexcept nogil:
     """Return what a line lacks, and a task more if it is owed what the next of this group takes."""
     lack, size = lack_of(v, x, needs_of(v, v.groups[b].shape_row)), size_of(v, b)
-    return max(lack, 0.0) + size if is_owed_a_task(v, x, b, current_job(v, b)) else lack
+    return max(lack, 0.0) + size if is_owed_tasks(v, x, b, current_job(v, b), 1) else lack
 
 
-cdef bint is_owed_a_task(View v, i64 x, i64 b, i64 job) noexcept nogil:
-    """Return True if a line is owed what the next of a group, of a job row, takes while it lasts."""
-    return 0.0 < size_of(v, b) * p90_duration(v, job) <= v.queues[x].debt * _part_and_lack(v, x)[0]
+cdef bint is_owed_tasks(View v, i64 x, i64 b, i64 job, i64 count) noexcept nogil:
+    """Return True if a line is owed what so many tasks like the next of a group, of a job row, take while they last."""
+    return 0.0 < count * size_of(v, b) * p90_duration(v, job) <= v.queues[x].debt * _part_and_lack(v, x)[0]
 
 
 cdef bint has_its_part(View v, i64 x, i64 b) noexcept nogil:
