@@ -403,7 +403,7 @@ cdef double due_to(View v, i64 x, i64 b) noexcept nogil:
 
 
 cdef bint is_owed_tasks(View v, i64 x, i64 b, i64 job, i64 count) noexcept nogil:
-    """Return True if a line is owed what so many tasks like the next of a group, of a job row, take while they last."""
+    """Return True if a line is owed what `count` tasks like the next of a group, of a job row, take while they last."""
     return 0.0 < count * size_of(v, b) * p90_duration(v, job) <= v.queues[x].debt * _part_and_lack(v, x)[0]
 
 
