@@ -367,7 +367,7 @@ def test_who_is_owed_keeps_a_node_that_was_drained_for_it():
     assert np.mean(worst) >= 0.3
 
 
-def test_room_that_is_kept_keeps_nobody_out_who_is_owed_more():
+def test_who_lacks_a_little_keeps_no_room_from_who_has_nothing():
     """The first newcomer lacks a little of its part, for which room is kept again and again."""
     world = World([24, 24], (1, 30.0), [(5.0, 16, 1.5), (1.0, 16, 1.5)], 3, 450.0, 1)
     for queue in ("new0", "new1"):

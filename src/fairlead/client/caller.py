@@ -158,9 +158,8 @@ class Caller:
             for future in self.leases.pending():
                 future.cancel()
         own = {*self._threads, *self._relays.threads, self.leases.thread}
-        if (
-            wait and threading.current_thread() not in own and not self.leases.is_resolving_here()
-        ):  # a callback cannot wait for itself
+        is_callback = threading.current_thread() in own or self.leases.is_resolving_here()
+        if wait and not is_callback:  # which cannot wait for itself
             try:
                 wait_until(self._has_ended)
             except KeyboardInterrupt:

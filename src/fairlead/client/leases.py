@@ -453,8 +453,8 @@ class Leases:
                     mapped.place(None)
             if threading.current_thread() is not self.thread or mapped is None:
                 raise
-            mapped.cancel()
             fail(mapped.whole, error)
+            mapped.cancel()
 
     def _hear(self, shape: Shape, lease: Lease, line: socket.socket) -> None:
         for _ in range(MOST_AHEAD):
