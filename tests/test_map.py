@@ -275,8 +275,8 @@ def test_a_map_that_raises_is_not_made_and_others_are(client):
 
 
 def test_the_garbage_collector_ends_no_map_in_code_that_holds_the_lock(client):
-    results = client.map(square, range(1000))
-    assert next(results) == 0
+    results = client.map(nap, [0.0, *[0.3] * 100])
+    next(results)
     (mapped,) = next(iter(client._caller.leases._shapes.values())).maps
     with client._caller.leases.lock:
         before = list(mapped.items), set(mapped.under_way)
