@@ -135,6 +135,7 @@ class _Assembled:
 
 
 def _meet(kept: Kept) -> None:
+    """Note a value that the thread meets in what it pickles."""
     met = getattr(_packing, "needs", None)
     if met is not None:
         met.append(kept)

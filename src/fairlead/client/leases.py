@@ -67,8 +67,8 @@ class Leases:
         self._packer: int | None = None  # the thread that pickles messages of maps
         self._sleeps = False  # the thread may sleep for longer than a slice
         self._tend_at = 0.0
-        self._resolving: dict[object, int] = {}  # threads that do what follows from a change
-        self._then: list[Callable[[], None]] = []
+        self._resolving: dict[object, int] = {}  # of each change, the thread that does what follows from it
+        self._then: list[Callable[[], object]] = []
         self._over: Callable[[], None] | None = None
         self.closed: Exception | None = None
         self.had_worker = False  # a worker has connected
@@ -210,7 +210,7 @@ class Leases:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Hold the lock; then do what must be done without it."""
-        then: list[Callable[[], None]] = []
+        then: list[Callable[[], object]] = []
         change = object()
         try:
             with self.lock:
@@ -289,7 +289,7 @@ class Leases:
         for each in shape.maps:
             if each.is_left:
                 each.is_left = False
-                self._then.append(each.cancel)  # type: ignore[arg-type]
+                self._then.append(each.cancel)
         self._serve(shape)
         alive = sum(lease.takes_calls() for lease in shape.leases)
         asked, wanted = shape.asked(), shape.wanted(now)
@@ -448,7 +448,8 @@ class Leases:
                 mapped.finish()
         except BaseException as error:  # an interrupt, or raised by what is pickled
             with self.lock:
-                self._packer = None if self._packer == here else self._packer
+                if self._packer == here:
+                    self._packer = None
                 if mapped is not None:
                     mapped.place(None)
             if threading.current_thread() is not self.thread or mapped is None:

@@ -277,17 +277,16 @@ cdef void _set_parts(View v, flag *hungry, flag *active) noexcept nogil:
             i, j = q * m + r, p * m + r
             if not hungry[q]:
                 kept[i] = v.idle_nonlendable[i]
+            kept[j] += kept[i]
+            taken[j] += kept[i]
             if not hungry[q] and kept[i] > 0.0:
-                taken[j] += kept[i] + v.used[i]
-            else:
-                taken[j] += kept[i]
-                if active[q]:
-                    weight[j] += v.weight[i]
+                taken[j] += v.used[i]
+            elif active[q]:
+                weight[j] += v.weight[i]
                 if hungry[q]:
                     hungry_weight[j] += v.weight[i]
-                elif active[q]:
+                else:
                     sated[j] += v.used[i]
-            kept[j] += kept[i]
     for q in range(1, n):
         p = v.queues[q].parent
         if active[q] and compares_shares(v.queues[p].policy) and v.queues[p].tick > 0.0:
