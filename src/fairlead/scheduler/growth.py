@@ -327,6 +327,7 @@ def _move_jobs(state: State, row: int, at: float) -> None:
         ("debt", 0.0),
         ("debt_at", 0.0),
         ("lasts", 0.0),
+        ("beyond", 0.0),
         ("owed_since", 0.0),
         ("put_off", 0.0),
         ("wasted", 0.0),
