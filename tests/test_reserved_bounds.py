@@ -373,6 +373,18 @@ def test_who_is_owed_keeps_a_node_that_was_drained_for_it():
     assert np.mean(worst) >= 0.3
 
 
+def test_a_task_that_takes_its_turn_ends_no_drain():
+    """Each node has room for three tasks of the newcomer. It has two of them in turn while a third is drained for."""
+    world = World([16] * 3, (1, 1000.0), [(7.0, 5, 50.0)], 3, 15_000.0, 3)
+    assert world.mean["new0"] >= 0.85 * world.part("new0")
+
+
+def test_who_nearly_has_its_part_does_not_use_up_the_budget():
+    """The newcomer's part is 3.2 nodes. Draining a fourth again and again would leave nothing to drain a third."""
+    world = World([4] * 4, (1, 1000.0), [(4.0, 4, 500.0)], 3, 15_000.0, 2)
+    assert world.mean["new0"] >= 0.85 * world.part("new0")
+
+
 @pytest.mark.parametrize("seed", [1000, 1005])
 def test_who_lacks_a_little_keeps_no_room_from_who_has_nothing(seed):
     """Room is kept again and again for the first newcomer, whose tasks end each time where the second one's could begin."""

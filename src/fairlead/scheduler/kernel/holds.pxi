@@ -150,12 +150,18 @@ cdef bint is_full(View v, i64 h) noexcept nogil:
 
 
 cdef i64 own_hold(View v, i64 b, i64 n, bint full) noexcept nogil:
-    """Return a group's first hold on a node (NONE: anywhere) with room for a task, one that is full if so asked; NONE."""
+    """Return a group's hold on a node (NONE: anywhere) with room for a task, a full one if so asked; NONE.
+
+    Of several the one that starts first: else room that comes back in turn would end a reservation that still drains its node.
+    """
+    found = NONE
     for h in range(v.counts[HOLDS]):
         if v.holds[h].group == b and v.holds[h].tasks > 0 and (n == NONE or v.holds[h].node == n) and (not full or is_full(v, h)):
+            if found != NONE and starts_at(v, h) >= starts_at(v, found):
+                continue
             if fits_beside(v, v.holds[h].node, v.groups[b].shape_row, INFINITY, h, NONE):
-                return h
-    return NONE
+                found = h
+    return found
 
 
 cdef i64 hold_to_use(View v, i64 b, i64 n) noexcept nogil:
