@@ -3,7 +3,7 @@
 import json
 import re
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
@@ -77,7 +77,8 @@ def check_columns(path: Path, names: Sequence[str]) -> list[str]:
 
 def read_table(path: Path, chunks: Iterator[Chunk], skip_bad: bool) -> tuple[Jobs, Rows]:
     rows, table = Rows(path, skip_bad), _Table(path)
-    rows.each(chunks, table.take)
+    for chunk in chunks:
+        table.take(chunk, rows)
     return table.jobs, rows
 
 
@@ -95,7 +96,7 @@ class _Table:
         self._templates = Once(lambda who: self.jobs.like(Job(queue="", demand={}, user=who[0], name=who[1])))
         self._named: dict[str, tuple[int, float]] = {}
 
-    def take(self, chunk: Chunk) -> Callable[[I64], None]:
+    def take(self, chunk: Chunk, rows: Rows) -> None:
         if not self._amounts:
             self._resources = check_columns(self._path, [*chunk.cells])
             self._amounts = {name: Once(partial(parse_quantity, name)) for name in self._resources}
@@ -117,15 +118,12 @@ class _Table:
         submit = chunk.numbers("submit")
         after = self._follow(chunk, submit) if {"job", "after"} & chunk.cells.keys() else {}
 
-        def keep(rows: I64) -> None:
-            several = [x for row in rows.tolist() for x in durations[row]] if durations else []
-            flat = np.array(several, float) if durations else each[rows]
-            self.jobs.extend(
-                submit[rows], leaf[rows], shape[rows], flat, tasks[rows], lengths[rows], gang[rows], priority[rows],
-                time_limit=limit[rows], like=like[rows], after=after,
-            )  # fmt: skip
-
-        return keep
+        good = rows.good(chunk)
+        flat = np.array([x for row in good.tolist() for x in durations[row]], float) if durations else each[good]
+        self.jobs.extend(
+            submit[good], leaf[good], shape[good], flat, tasks[good], lengths[good], gang[good], priority[good],
+            time_limit=limit[good], like=like[good], after=after,
+        )  # fmt: skip
 
     def _shape(self, texts: tuple[str, ...]) -> int:
         """Return the number of a demand with its labels."""
