@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -121,10 +122,10 @@ def by_steps(s: Simulation) -> int:
             _change(s, changes[changed], requests, late, aside)
             changed += 1
         while upcoming < len(submit) and submit[upcoming] == now:
-            requests += [] if s.refused[upcoming] else [_submission(s, upcoming, aside)]
+            requests += [] if s.refused[upcoming] else [partial(_submit, s, upcoming, aside)]
             upcoming += 1
         while leaving and leaving[0][0] <= now:
-            requests.append(_withdrawal(s, leaving.popleft()[1], aside))
+            requests.append(partial(_withdraw, s, leaving.popleft()[1], aside))
         requests += late
         if s.offers is not None:
             requests += s.offers.answers(float(now))
@@ -205,20 +206,17 @@ class Aside:
                 self.take(job)
 
 
-def _submission(s: Simulation, job: int, aside: Aside) -> Request:
-    def submit(state: State, now: float) -> list[Fact]:
-        s.cluster.submit(job, int(s.workload.tasks[job]))
-        before = _not_over(s, s.workload.after.get(job, ()))
-        if before:
-            aside.before[job] = before
-            aside.put(job, int(s.workload.tasks[job]))
-        if s.offers is not None and s.offers.launches(job):
-            return s.offers.submit(state, job, now)
-        number = job + 1 if s.offers is None else s.offers.number(state, job)
-        after = [After(_number(s, other), "end") for other in before]
-        return [facts.JobSubmitted(at=now, id=number, job=msgspec.structs.replace(job_of(s.seen, job), after=after))]
-
-    return submit
+def _submit(s: Simulation, job: int, aside: Aside, state: State, now: float) -> list[Fact]:
+    s.cluster.submit(job, int(s.workload.tasks[job]))
+    before = _not_over(s, s.workload.after.get(job, ()))
+    if before:
+        aside.before[job] = before
+        aside.put(job, int(s.workload.tasks[job]))
+    if s.offers is not None and s.offers.launches(job):
+        return s.offers.submit(state, job, now)
+    number = job + 1 if s.offers is None else s.offers.number(state, job)
+    after = [After(_number(s, other), "end") for other in before]
+    return [facts.JobSubmitted(at=now, id=number, job=msgspec.structs.replace(job_of(s.seen, job), after=after))]
 
 
 def _number(s: Simulation, job: int) -> int:
@@ -237,12 +235,9 @@ def withdrawals_of(workload: Workload) -> deque[tuple[float, int]]:
     return deque(zip(at[order].tolist(), order.tolist(), strict=True))
 
 
-def _withdrawal(s: Simulation, job: int, aside: Aside) -> Request:
-    def withdraw(state: State, now: float) -> list[Fact]:
-        aside.take(job)
-        return withdraw_job(s, job, state, now)
-
-    return withdraw
+def _withdraw(s: Simulation, job: int, aside: Aside, state: State, now: float) -> list[Fact]:
+    aside.take(job)
+    return withdraw_job(s, job, state, now)
 
 
 def withdraw_job(s: Simulation, job: int, state: State, now: float) -> list[Fact]:
@@ -265,39 +260,37 @@ def _change(s: Simulation, fact: Fact, first: list[Request], last: list[Request]
         case facts.NodeLost(node=name):
             s.cluster.lose(name)
         case facts.JobCancelled() | facts.JobHeld() | facts.JobReleased() | facts.JobEdited():
-            last.append(_request_about_job(fact, aside))
+            last.append(partial(_ask_about_job, fact, aside))
         case _:
             first.append(lambda state, now: [fact])
     s.sampler.configure(fact.queues if isinstance(fact, facts.Configured) else None)
 
 
-def _request_about_job(fact: facts.JobCancelled | facts.JobHeld | facts.JobReleased | facts.JobEdited, aside: Aside) -> Request:
+def _ask_about_job(
+    fact: facts.JobCancelled | facts.JobHeld | facts.JobReleased | facts.JobEdited, aside: Aside, state: State, now: float
+) -> list[Fact]:
     """Ask for what the fact says, as people do; nothing happens where that is refused, as of a job that has ended."""
     job = fact.id - 1
-
-    def ask(state: State, now: float) -> list[Fact]:
-        found: Fact | None
-        try:
-            match fact:
-                case facts.JobCancelled():
-                    found = admission.cancel(state, fact.id, fact.indices, now)
-                    if found is not None:
-                        aside.stopping.update(_running(state, fact.id, found.indices))
-                        aside.cancel(state, job, fact.id, found.indices)
-                case facts.JobHeld():
-                    found = admission.hold(state, fact.id, now)
-                    aside.held.add(job)
-                    aside.put(job, int(state.jobs.waiting[state.job_row(fact.id)]))
-                case facts.JobReleased():
-                    found = admission.release(state, fact.id, now)
-                    aside.held.discard(job)
-                case facts.JobEdited():
-                    found = admission.edit(state, fact.id, fact)
-        except admission.Refused:
-            return []
-        return [found] if found is not None else []
-
-    return ask
+    found: Fact | None
+    try:
+        match fact:
+            case facts.JobCancelled():
+                found = admission.cancel(state, fact.id, fact.indices, now)
+                if found is not None:
+                    aside.stopping.update(_running(state, fact.id, found.indices))
+                    aside.cancel(state, job, fact.id, found.indices)
+            case facts.JobHeld():
+                found = admission.hold(state, fact.id, now)
+                aside.held.add(job)
+                aside.put(job, int(state.jobs.waiting[state.job_row(fact.id)]))
+            case facts.JobReleased():
+                found = admission.release(state, fact.id, now)
+                aside.held.discard(job)
+            case facts.JobEdited():
+                found = admission.edit(state, fact.id, fact)
+    except admission.Refused:
+        return []
+    return [found] if found is not None else []
 
 
 def _statuses(state: State, number: int) -> NDArray[np.int8]:
