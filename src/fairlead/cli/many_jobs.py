@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fairlead.failure import Failure
+from fairlead.failure import Failure, failing
 from fairlead.model.faults import check_digits, no_json, parse_json, repeated, shortened
 from fairlead.model.quantity import read_number
 
@@ -120,10 +120,8 @@ def _value(where: str, name: str, value: Any) -> Any:
             return value
         if not isinstance(value, str):
             raise Failure(f"{where}: {name}: write a whole number, not {shortened(repr(value))}")
-        try:
+        with failing(f"{where}: {name}: ", ValueError):
             return read_number(value, int)
-        except ValueError as error:
-            raise Failure(f"{where}: {name}: {error}") from None
     if isinstance(value, str) or (type(value) in (int, float) and name in ("cpu", "memory", "gpu", "time_limit", "retry_delay")):
         return str(value)
     raise Failure(f"{where}: {name}: write text, not {shortened(repr(value))}")

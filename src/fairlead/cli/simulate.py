@@ -14,7 +14,7 @@ from rich.progress import MofNCompleteColumn, Progress, TaskProgressColumn
 from fairlead.cli.job_options import seconds
 from fairlead.cli.reports import check_page, made_by, write_page
 from fairlead.cli.terminal import progress, width
-from fairlead.failure import Failure
+from fairlead.failure import Failure, failing
 from fairlead.model.documents import read_half_life
 from fairlead.model.quantity import plain_number
 from fairlead.plain_text import plain_lines
@@ -131,10 +131,8 @@ def _drawing_seeds(source: tuple[str, str, str], scales: list[float], seeds: lis
 
 def _half_life(text: str) -> float | None:
     """Read --history; None for that of the configuration."""
-    try:
+    with failing("--history: ", ValueError):
         return read_half_life(text) if text else None
-    except ValueError as error:
-        raise Failure(f"--history: {error}") from None
 
 
 def _framework(offers: str, framework: str) -> str:
@@ -143,10 +141,8 @@ def _framework(offers: str, framework: str) -> str:
         raise Failure(
             f"--framework {framework}: needs --offers, because no offers are made without it: add --offers all or queue names"
         )
-    try:
+    with failing("--framework: ", ValueError):
         parse_answers(offers, framework or DEFAULT_ANSWERS)
-    except ValueError as error:
-        raise Failure(f"--framework: {error}") from None
     return framework or DEFAULT_ANSWERS
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from fairlead.cli.job_options import moment
 from fairlead.client.environment import BadConfiguration, configured_recipient
 from fairlead.client.notify import NotifyError, recipient
-from fairlead.failure import Failure
+from fairlead.failure import Failure, failing
 from fairlead.model.ranges import read_array
 
 SHORT = {
@@ -87,15 +87,13 @@ def read_line(words: list[str], where: str, options: Options) -> None:
 def translate(options: Options, labels: Labels, warn: Callable[[str], None]) -> Iterator[tuple[str, list[str]]]:
     """Yield the place of each option, and its equivalents. Raises Failure for an option that has none."""
     for name, (value, where) in options.items():
-        try:
+        with failing(f"{where}: ", Failure):
             if name in REFUSED:
                 raise Failure(f"has no equivalent here: {REFUSED[name]}")
             if name in WITHOUT_EFFECT:
                 warn(f"{where}: has no effect here")
             elif name in TRANSLATED:
                 yield where, TRANSLATED[name](value)
-        except Failure as failure:
-            raise Failure(f"{where}: {failure}") from None
     if nodes(options) > 1:
         warn(f"{options['nodes'].where}: the whole script runs on each node, not only what srun starts")
         yield options["nodes"].where, ["--nodes", str(nodes(options))]
@@ -251,10 +249,8 @@ def _time(value: str) -> list[str]:
 
 
 def _array(value: str) -> list[str]:
-    try:
+    with failing("", ValueError):
         read_array(value)
-    except ValueError as error:
-        raise Failure(str(error)) from None
     return ["--array", value]
 
 

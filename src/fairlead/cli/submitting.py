@@ -25,7 +25,7 @@ from fairlead.client.connection import Connection
 from fairlead.client.environment import configured_recipient
 from fairlead.client.notify import EVENTS, NotifyError, recipient, request
 from fairlead.client.service_error import ServiceError
-from fairlead.failure import Failure
+from fairlead.failure import Failure, failing
 from fairlead.plain_text import plain
 
 NOT_IN_SCRIPTS = ("--when", "--jobs", "--help")
@@ -90,10 +90,8 @@ def requests(options: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the request of each job. Raises Failure, which names the line of a file."""
     found = []
     for each in options:
-        try:
+        with failing(f"{each['where']}: " if "where" in each else "", Failure):
             found.append(job_request(each))
-        except Failure as failure:
-            raise Failure(f"{each['where']}: {failure}" if "where" in each else str(failure)) from None
     return found
 
 
@@ -119,11 +117,9 @@ def number_of_tasks(body: dict[str, Any]) -> int | None:
     """Return how many tasks a request is for, if it says so. Raises Failure."""
     from fairlead.model.ranges import read_array
 
-    try:
-        if "array" in body:
+    if "array" in body:
+        with failing("--array: ", ValueError):
             return len(read_array(body["array"]))
-    except ValueError as error:
-        raise Failure(f"--array: {error}") from None
     return math.prod(map(len, body["values"])) if "values" in body else body.get("tasks")
 
 
@@ -194,10 +190,8 @@ def submit_all(connection: Connection, bodies: list[dict[str, Any]], options: li
         if wrong := [event for event in events if event not in EVENTS]:
             raise Failure(f"{where.rstrip(':')}-on {wrong[0]!r}: write one or more of {', '.join(EVENTS)}, with commas")
         for to in dict.fromkeys(each["notify"] or ([_default_recipient(where)] if each.get("notify_on") else [])):
-            try:
+            with failing(f"{where} ", NotifyError):
                 found = recipient(to)
-            except NotifyError as error:
-                raise Failure(f"{where} {error}") from None
             for event in [
                 each for each in dict.fromkeys(events) if each != "failure" or "end" not in events
             ]:  # the end reports it
