@@ -27,7 +27,7 @@ Variant = tuple[str, str | None, Iterable[int], Problem]
 """A change of a problem: in words, the user who leaves, the rows of those who stay, and the problem then."""
 UNKNOWN = "the policy's numbers are not certain here"
 
-HIERARCHICAL_MAXMIN = tree.naive()
+HIERARCHICAL_MAXMIN = tree.NAIVE
 """With one resource the naive tree is max-min fairness down the tree; without a tree, plain max-min fairness."""
 
 
