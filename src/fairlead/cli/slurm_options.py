@@ -163,13 +163,10 @@ def _gpus(options: Options) -> tuple[int, Given | None]:
         if name not in options:
             continue
         value, where = options[name]
-        match = re.fullmatch(
-            r"(?:([A-Za-z][\w.-]*)(?::|$))?([0-9]{1,4})?", value.removeprefix("gpu:") if name == "gres" else value
-        )
         if name == "gres" and not re.fullmatch("gpu(:.*)?", value):
             raise Failure(f"{where}: only gpu has an equivalent here: use #FAIRLEAD --resource NAME=N")
-        if value == "gpu":
-            match = re.fullmatch("()()", "")
+        wanted = "" if value == "gpu" else value.removeprefix("gpu:") if name == "gres" else value
+        match = re.fullmatch(r"(?:([A-Za-z][\w.-]*)(?::|$))?([0-9]{1,4})?", wanted)
         if match is None:
             raise Failure(f"{where}: write a number, or TYPE:NUMBER")
         here = int(match[2] or 1) * (tasks(options) if name == "gpus-per-task" else 1)

@@ -1,7 +1,7 @@
 """The pages of `fairlead top`, as pure functions of a snapshot and of the keys pressed."""
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -212,10 +212,9 @@ def _from(rows: list[Any], first: int, most: int) -> list[Any]:
 
 
 def _bars(up: list[Any], used: dict[str, int], width: int) -> Table:
-    capacity: dict[str, int] = {}
+    capacity: Counter[str] = Counter()
     for node in up:
-        for name, amount in node["capacity"].items():
-            capacity[name] = capacity.get(name, 0) + amount
+        capacity.update(node["capacity"])
     bars = Table.grid(padding=(0, 1))
     for name, amount in capacity.items():
         share = used.get(name, 0) / amount if amount else 0.0

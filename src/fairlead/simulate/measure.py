@@ -203,7 +203,7 @@ def _t95(freedom: int) -> float:
     return math.tan(low) * math.sqrt(freedom)
 
 
-def write_parquet(runs: Sequence[Run], folder: Path, seeds: Sequence[int] = ()) -> list[Path]:
+def write_parquet(runs: Sequence[Run], folder: Path, seeds: Sequence[int] = ()) -> None:
     """Write `jobs.parquet`, a row per job and run, and `moments.parquet`, a row per sample, run and queue or resource.
 
     Raises TraceError if pyarrow is not installed, or the folder cannot be written.
@@ -229,12 +229,9 @@ def write_parquet(runs: Sequence[Run], folder: Path, seeds: Sequence[int] = ()) 
                 "policy": [run.policy] * count, "seed": np.full(count, seed), "at": np.repeat(run.at, len(names)),
                 "what": [what] * count, "of": names * m, "value": values.ravel(),
             }))  # fmt: skip
-    found = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, tables in (("jobs", jobs), ("moments", moments)):
-            found.append(folder / f"{name}.parquet")
-            parquet.write_table(pa.concat_tables(tables), found[-1])
+            parquet.write_table(pa.concat_tables(tables), folder / f"{name}.parquet")
     except OSError as error:
         raise TraceError(f"{folder}: cannot be written: {error.strerror}") from None
-    return found

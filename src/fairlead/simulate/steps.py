@@ -51,18 +51,15 @@ class Recorder:
         for fact in found:
             if isinstance(fact, facts.TasksPlaced):
                 self.decisions += len(fact.job)
-                self._note_starts(fact)
+                if self._starts is not None:
+                    really = self._cluster.really(fact.attempts)
+                    tasks = self._cluster.truth.task[really.job - 1] + really.index
+                    self._starts[tasks] = np.fmin(self._starts[tasks], fact.at)
             elif isinstance(fact, facts.TasksRevoked):
                 self.revoked += len(fact.job)
                 self.lost += self._lost(fact)
         if self._record is not None:
             self._record(found)
-
-    def _note_starts(self, fact: facts.TasksPlaced) -> None:
-        if self._starts is not None:
-            really = self._cluster.really(fact.attempts)
-            tasks = self._cluster.truth.task[really.job - 1] + really.index
-            self._starts[tasks] = np.fmin(self._starts[tasks], fact.at)
 
     def _lost(self, fact: facts.TasksRevoked) -> float:
         """Return the work that preemption loses, up to the end of the grace period: seconds times dominant shares."""
