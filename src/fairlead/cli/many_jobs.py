@@ -37,9 +37,7 @@ def read_jobs(path: str, given: Mapping[str, Any]) -> list[dict[str, Any]]:
         text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(f"{path}: cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
-    long = check_digits(text)
-    if long is not None:
-        raise Failure(f"{path}:{long}: a number has more digits than can be read")
+    check_digits(path, text, Failure)
     begins = text.lstrip()[:1]
     if begins == "[":
         raise Failure(f"{path}:1: begins with [: write one object per line, without brackets or commas around them")
@@ -128,7 +126,5 @@ def _value(where: str, name: str, value: Any) -> Any:
 
 
 def _check_name(where: str, name: str) -> None:
-    if name in KNOWN:
-        return
-    known = ", ".join(sorted(KNOWN))
-    raise Failure(f"{where}: {shortened(name)}: unknown option: the known ones are {known}")
+    if name not in KNOWN:
+        raise Failure(f"{where}: {shortened(name)}: unknown option: the known ones are {', '.join(sorted(KNOWN))}")

@@ -11,7 +11,7 @@ from typing import get_args
 
 import typer
 
-Offer = Callable[[typer.Context, str], list[str]]
+Offer = Callable[..., list[str]]
 
 TIMEOUT_SECONDS = 2.0
 """How long a completion waits for the scheduler."""
@@ -30,11 +30,7 @@ def _matching(values: Iterable[str], incomplete: str) -> list[str]:
 
 
 def one_of(*values: str) -> Offer:
-
-    def offer(ctx: typer.Context, incomplete: str) -> list[str]:
-        return _matching(values, incomplete)
-
-    return offer
+    return lambda incomplete: _matching(values, incomplete)
 
 
 def statuses_of_jobs() -> tuple[str, ...]:

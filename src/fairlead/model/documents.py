@@ -589,9 +589,7 @@ def read_table(path: Path) -> tuple[str, dict[str, Any]]:
         raise DocumentError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except ValueError:  # a path with a NUL
         raise DocumentError(f"{shortened(repr(str(path)))}: is not a path of a file") from None
-    long = check_digits(text)
-    if long is not None:
-        raise DocumentError(f"{path}:{long}: a number has more digits than can be read")
+    check_digits(path, text, DocumentError)
     try:
         raw = parse_json(text) if path.suffix == ".json" else tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

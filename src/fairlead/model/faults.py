@@ -146,7 +146,7 @@ def repeated(names: Sequence[str]) -> str | None:
     return None
 
 
-def check_digits(text: str) -> int | None:
-    """Return the line of a number with too many digits to read; None if there is none."""
-    found = re.search(rf"[0-9][0-9_]{{{MOST_DIGITS},}}", text)
-    return None if found is None else text.count("\n", 0, found.start()) + 1
+def check_digits(path: object, text: str, error: type[Exception]) -> None:
+    """Raise an error with the line of a number with too many digits to read."""
+    if found := re.search(rf"[0-9][0-9_]{{{MOST_DIGITS},}}", text):
+        raise error(f"{path}:{text.count(chr(10), 0, found.start()) + 1}: a number has more digits than can be read")
