@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -166,10 +167,6 @@ def check_who(name: str) -> str:
     return name
 
 
-def _read_bytes(value: object) -> int:
-    return quantity.parse_quantities({"memory": value})["memory"]
-
-
 Amounts = Annotated[dict[str, int], BeforeValidator(read_quantities)]
 AmountsOrPercent = Annotated[dict[str, Any], BeforeValidator(read_amounts)]
 Strict = Annotated[float, Field(strict=True)]
@@ -179,7 +176,7 @@ Switch = Annotated[bool, Field(strict=True)]
 Weight = Annotated[Strict | dict[str, Strict], AfterValidator(_check_weight)]
 PositiveWeight = Annotated[Weight, AfterValidator(_check_positive)]
 Who = Annotated[list[Annotated[str, AfterValidator(check_who)]], Field(max_length=10_000)]
-Bytes = Annotated[int, BeforeValidator(_read_bytes)]
+Bytes = Annotated[int, BeforeValidator(partial(quantity.parse_quantity, "memory"))]
 Count = Annotated[int, Field(ge=0, le=10**9, strict=True)]
 Timeout = Annotated[float, BeforeValidator(read_timeout)]
 Seconds = Annotated[float, BeforeValidator(quantity.parse_seconds)]

@@ -254,8 +254,7 @@ def _check_place(name: str) -> str:
     return name
 
 
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
+Values = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value), Field(min_length=1)]
 
 
 class UserTable(documents.Table):
@@ -269,7 +268,7 @@ class UserTable(documents.Table):
     limit: documents.Amounts = Field(default_factory=dict)
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000, strict=True)] = 0
     queue: Annotated[str, AfterValidator(_check_place)] = ""
-    on: dict[str, Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]] = Field(default_factory=dict)
+    on: dict[str, Values] = Field(default_factory=dict)
 
 
 class ProblemDocument(documents.Table):
