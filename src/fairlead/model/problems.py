@@ -364,9 +364,7 @@ def _faults(document: ProblemDocument) -> list[tuple[tuple[str | int, ...], str]
         return [(("capacity",), 'nothing to share: write either capacity = { cpu = 9, memory = "18Gi" } or [[node]] tables')]
     if not document.user:
         return [(("user",), "there are no users: write [[user]] tables with name and demand")]
-    there = set(document.capacity if document.capacity is not None else ())
-    for node in document.node:
-        there |= set(node.capacity)
+    there = {*(document.capacity or ()), *(name for node in document.node for name in node.capacity)}
     if not there:
         return [(("capacity",), "there is nothing to share: name a resource, such as cpu = 9")]
     for number, key, message in documents.name_faults(document.node):

@@ -13,7 +13,7 @@ import numpy as np
 from fairlead.model.documents import check_queue_name
 from fairlead.model.faults import shortened
 from fairlead.model.quantity import parse_quantity, plain_number
-from fairlead.model.specs import USERS, Job, Quantities
+from fairlead.model.specs import USERS, Job
 from fairlead.simulate.traces.rows import Chunk, Rows
 from fairlead.simulate.workload import F64, I64, Jobs, Once, TraceError
 
@@ -127,10 +127,8 @@ class _Table:
 
     def _shape(self, texts: tuple[str, ...]) -> int:
         """Return the number of a demand with its labels."""
-        demand: Quantities = {}
-        for name, text in zip(self._resources, texts, strict=False):
-            if text != "" and (amount := self._amounts[name][text]):
-                demand[name] = amount
+        given = zip(self._resources, texts, strict=False)
+        demand = {name: amount for name, text in given if text != "" and (amount := self._amounts[name][text])}
         if not demand:
             raise ValueError("asks for nothing: name an amount of some resource")
         return self.jobs.shape(demand, _labels(texts[-1]))
