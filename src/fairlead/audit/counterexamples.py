@@ -192,8 +192,7 @@ def search(policy: DividingPolicy, name: str, seed: int = 0, cases: int = 600, z
         tried += 1
         if finding.holds is False and finding.margin > CLEARLY:
             suspect = _with_lie(case, finding)
-            certain = hunt.is_certain(suspect) if suspect is not None else None
-            if certain is not None and suspect is not None:
+            if suspect is not None and (certain := hunt.is_certain(suspect)) is not None:
                 small, certain = _shrunk(suspect, certain, hunt)
                 return Verdict(policy.name, name, tried, hunt.lies, time.monotonic() - began, certain, small)
         if np.isfinite(finding.margin) and finding.margin < CLOSE:

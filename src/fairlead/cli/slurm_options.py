@@ -98,10 +98,8 @@ def translate(options: Options, labels: Labels, warn: Callable[[str], None]) -> 
         warn(f"{options['nodes'].where}: the whole script runs on each node, not only what srun starts")
         yield options["nodes"].where, ["--nodes", str(nodes(options))]
     gpus, model = _gpus(options)
-    for name in ("cpus-per-task", "ntasks", "ntasks-per-node", "cpus-per-gpu"):
-        if name in options:
-            yield options[name].where, ["--cpu", str(cpus(options))]
-            break
+    if name := next((name for name in ("cpus-per-task", "ntasks", "ntasks-per-node", "cpus-per-gpu") if name in options), ""):
+        yield options[name].where, ["--cpu", str(cpus(options))]
     if gpus:
         yield from ((given.where, ["--gpu", str(gpus)]) for name, given in options.items() if name in GPUS)
     if model:
@@ -111,10 +109,8 @@ def translate(options: Options, labels: Labels, warn: Callable[[str], None]) -> 
     yield from _memory(options, gpus)
     if "account" in options and "partition" in options:
         warn(f"{options['partition'].where}: has no effect here: --account names the queue")
-    for name in ("account", "partition"):
-        if name in options:
-            yield options[name].where, ["--queue", options[name].value]
-            break
+    if queue := options.get("account") or options.get("partition"):
+        yield queue.where, ["--queue", queue.value]
     yield from _mail(options, warn)
 
 

@@ -38,17 +38,13 @@ class Element:
 class _Builder(ContentHandler):
     def __init__(self) -> None:
         super().__init__()
-        self.path: list[Element] = []
-        self.top: Element | None = None
+        self.path = [Element("", 0, {})]
 
     def startElement(self, name: str, attrs: Any) -> None:
-        if len(self.path) == DEEPEST:
+        if len(self.path) > DEEPEST:
             raise SAXParseException(f"more than {DEEPEST} nested elements", None, self._locator)  # type: ignore[attr-defined]
         found = Element(name, self._locator.getLineNumber(), dict(attrs.items()))  # type: ignore[attr-defined]
-        if self.path:
-            self.path[-1].children.append(found)
-        else:
-            self.top = found
+        self.path[-1].children.append(found)
         self.path.append(found)
 
     def characters(self, content: str) -> None:
@@ -73,8 +69,7 @@ def read_xml(path: Path) -> Element:
         raise DocumentError(f"{path}:{error.getLineNumber()}: not XML: {error.getMessage()}") from None
     except DefusedXmlException:
         raise DocumentError(f"{path}: has a document type or entities, which are not read: remove them") from None
-    assert builder.top is not None, "the parser raises if it finds no element"
-    return builder.top
+    return builder.path[0].children[0]  # the parser raises if it finds no element
 
 
 QUEUE_SETTINGS = {
@@ -183,10 +178,7 @@ def read_allocations(path: Path) -> Allocations:
         found.wrong(
             next(each.line for each in queues if each is not roots[0]), "a root queue contains all others: move this one into it"
         )
-    if roots:
-        found.root = _queue(found, roots[0], "")
-    else:
-        found.root = _queue(found, Element("queue", top.line, {}, children=queues), "")
+    found.root = _queue(found, roots[0] if roots else Element("queue", top.line, {}, children=queues), "")
     for child in top.children:
         word = ALIASES.get(child.name, child.name)
         if word in TOP_SETTINGS:
