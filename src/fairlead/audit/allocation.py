@@ -88,9 +88,8 @@ def envy_freeness(given: Given) -> Finding:
             worst = (margin, i, k, worth[k])
     margin, i, k, worth_it = worst
     if margin <= nothing(problem):
-        return Finding(
-            name, True, "nobody could do more with what another has" + (", within one task" if given.whole else ""), margin=margin
-        )
+        within = ", within one task" if given.whole else ""
+        return Finding(name, True, f"nobody could do more with what another has{within}", margin=margin)
     who, other = problem.users[i], problem.users[k]
     weighted = "" if (problem.weight[i] == problem.weight[k]).all() else ", weighted,"
     with_it = f"with what {other} has{weighted} it would run {format_number(worth_it)}, {more(given.high[i], worth_it)}"
@@ -131,9 +130,8 @@ def pareto_efficiency(given: Given) -> Finding:
         if margin > best:
             best, who_at, extra = margin, i, room
     if best <= nothing(problem):
-        return Finding(
-            name, True, "nothing is left that anybody could use" + (" for a whole task" if given.whole else ""), margin=best
-        )
+        what = " for a whole task" if given.whole else ""
+        return Finding(name, True, f"nothing is left that anybody could use{what}", margin=best)
     who = problem.users[who_at]
     text = f"{who} has {format_tasks(given.high[who_at])} and could have {format_number(extra)} more of what is left"
     return Finding(name, False, text, who, None, given.high[who_at], given.high[who_at] + extra, best, given)

@@ -93,13 +93,9 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        found: dict[str, Any] = {"policy": self.policy, "property": self.tested, "name": self.name}
-        found |= {
-            "holds": None if self.error or not self.cases else self.found is None,
-            "cases": self.cases,
-            "lies": self.lies,
-            "seconds": round(self.seconds, 3),
-        }
+        holds = None if self.error or not self.cases else self.found is None
+        found: dict[str, Any] = {"policy": self.policy, "property": self.tested, "name": self.name, "holds": holds}
+        found |= {"cases": self.cases, "lies": self.lies, "seconds": round(self.seconds, 3)}
         if self.error:
             found["error"] = self.error
         if self.found is not None and self.case is not None:

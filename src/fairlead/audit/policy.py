@@ -170,11 +170,7 @@ def single_resource(problem: Problem, divide: Divide) -> Finding:
         worst = _further(worst, _unlike_maxmin(name, alone, found, alone, f"with {resource} alone"))
     if not tried:
         return Finding(name, None, "the policy cannot divide a single resource of this case")
-    return (
-        replace(worst, tried=tried)
-        if worst is not None
-        else Finding(name, True, "max-min fair on each resource alone", tried=tried)
-    )
+    return replace(worst or Finding(name, True, "max-min fair on each resource alone"), tried=tried)
 
 
 def bottleneck(problem: Problem, divide: Divide) -> Finding:

@@ -189,12 +189,11 @@ def submit_all(connection: Connection, bodies: list[dict[str, Any]], options: li
         events = (each.get("notify_on") or "end").split(",")
         if wrong := [event for event in events if event not in EVENTS]:
             raise Failure(f"{where.rstrip(':')}-on {wrong[0]!r}: write one or more of {', '.join(EVENTS)}, with commas")
+        events = [event for event in dict.fromkeys(events) if event != "failure" or "end" not in events]  # the end reports it
         for to in dict.fromkeys(each["notify"] or ([_default_recipient(where)] if each.get("notify_on") else [])):
             with failing(f"{where} ", NotifyError):
                 found = recipient(to)
-            for event in [
-                each for each in dict.fromkeys(events) if each != "failure" or "end" not in events
-            ]:  # the end reports it
+            for event in events:
                 recipients.setdefault((found, event), []).append(number)
     for numbers in recipients.values():
         if len(numbers) > MOST_NOTIFIED:
