@@ -22,19 +22,15 @@ HERE = {
     "collapsed": ("tree:COLLAPSED", "collapsed"),
 }
 """Policies that divide a problem: name to the policy, or what makes it (``module:name``, imported on use), and syntax."""
-OVER_TIME = {
+ORDERS_ONLY = {
     "fairtree": ("fairtree:policy", "fairtree[:RESOURCE]"),
     "htcondor": ("htcondor:POLICY", "htcondor"),
     "sdrf": ("sdrf:POLICY", "sdrf"),
-}
-"""Policies that count past use, and only order queues."""
-ORDERS_ONLY = {
-    **OVER_TIME,
     "yarn-fair": ("yarn:FAIR", "yarn-fair"),
     "yarn-drf": ("yarn:DRF", "yarn-drf"),
     "mesos": ("mesos:POLICY", "mesos"),
 }
-"""All policies that only order queues."""
+"""Policies that only order queues."""
 LONGEST = 300
 """Longest name of a policy with its words, in characters."""
 

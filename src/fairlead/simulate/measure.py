@@ -15,10 +15,7 @@ from fairlead.simulate.workload import F64, TraceError
 
 BINS = (1, 10, 100, 1000, 10_000)
 """Bins of jobs by number of tasks: up to each of these, and above the last."""
-
-
-def bin_names() -> list[str]:
-    return ["1", *(f"{low + 1}-{high}" for low, high in itertools.pairwise(BINS)), f"over {BINS[-1]}"]
+BIN_NAMES = ["1", *(f"{low + 1}-{high}" for low, high in itertools.pairwise(BINS)), f"over {BINS[-1]}"]
 
 
 def summary(run: Run, seed: int = 0) -> dict[str, Any]:
@@ -51,7 +48,7 @@ def summary(run: Run, seed: int = 0) -> dict[str, Any]:
     size = np.searchsorted(BINS, run.workload.tasks[over])
     by_size = {
         name: {"jobs": int((size == k).sum()), "mean completion": float(completion[size == k].mean())}
-        for k, name in enumerate(bin_names())
+        for k, name in enumerate(BIN_NAMES)
         if (size == k).any()
     }
     return {
