@@ -233,13 +233,11 @@ class SchedulerTable(Table):
     max_losses: Annotated[int, Field(ge=1, le=100, strict=True)] = specs.Settings().max_losses
     keep_jobs: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = specs.Settings().keep_jobs
     revoke: Switch = specs.Settings().revoke
-    offer_timeout: Annotated[float, BeforeValidator(quantity.parse_seconds), Field(gt=0)] = specs.Settings().offer_timeout
+    offer_timeout: Annotated[Seconds, Field(gt=0)] = specs.Settings().offer_timeout
     offer: OfferTable | None = None
     ports: Annotated[specs.Ranges, BeforeValidator(_read_ports)] = Field(default_factory=lambda: specs.Settings().ports)
     max_jobs_of: dict[Annotated[str, Field(min_length=1, max_length=100)], Count] = Field(default_factory=dict)
-    history: Annotated[float, BeforeValidator(quantity.parse_seconds), Field(ge=86400, le=LONGEST_HALF_LIFE)] = (
-        specs.Settings().history
-    )
+    history: Annotated[Seconds, Field(ge=86400, le=LONGEST_HALF_LIFE)] = specs.Settings().history
 
 
 class BoundsTable(Table):
