@@ -7,16 +7,15 @@ import contextlib
 import os
 import re
 import socket
-import sys
 import threading
 import time
 from typing import Any
 
+from fairlead.cli.scheduler import say
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.client.streams import Stream
 from fairlead.failure import Failure, failing
-from fairlead.plain_text import plain
 from fairlead.sockets import account_of_caller, uid_of_caller
 
 MOST_CONNECTIONS = 64
@@ -101,4 +100,4 @@ class Forwarder:
         """Print a sentence, each once."""
         if text not in self._told and len(self._told) < 10:
             self._told.add(text)
-            print(f"fairlead: {plain(text)}", file=sys.stderr, flush=True)
+            say(text)

@@ -8,7 +8,6 @@ import os
 import pwd
 import signal
 import socket
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -17,6 +16,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 import fairlead
+from fairlead.cli.scheduler import say
 from fairlead.data_folder import home_folder, make_home, remove_folder, write_private
 from fairlead.engines.local.checkpoints import shared_checkpoints
 from fairlead.engines.local.machine import this_machine
@@ -277,7 +277,3 @@ def _host_and_port(address: str) -> tuple[str, int]:
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise Failure(f"{address!r}: write HOST:PORT, as given to `fairlead up --nodes`")
     return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def say(line: str) -> None:
-    print(f"fairlead: {line}", file=sys.stderr, flush=True)

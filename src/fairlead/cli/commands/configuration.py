@@ -1,6 +1,5 @@
 """Commands about configuration files. They need no scheduler."""
 
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +8,7 @@ import typer
 
 from fairlead.cli.commands.options import Json, option
 from fairlead.cli.parsing import new_group
-from fairlead.cli.scheduler import print_json
+from fairlead.cli.scheduler import print_json, say
 from fairlead.plain_text import plain, plain_lines
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def diff(
         print_json({"changes": [change._asdict() for change in found], "doubts": doubts})
         return
     for doubt in doubts:
-        print(plain_lines(f"fairlead: {new}: {doubt}"), file=sys.stderr)
+        say(f"{new}: {doubt}")
     total = {change.resource: change for change in found if change.queue == "/"}
     changed = [change for change in found if change.gained or None in (change.before, change.after)]
     table = plain_table("queue", "resource", ">before", ">after", "")
@@ -121,5 +120,5 @@ def _print_import(found: "Imported", who: str) -> None:
     print(plain_lines(found.text), end="")
     if found.left_out:
         count = f"{len(found.left_out)} setting{'s' * (len(found.left_out) > 1)}"
-        print(f"fairlead: {who}: {count} left out; the first lines list them", file=sys.stderr)
+        say(f"{who}: {count} left out; the first lines list them")
         raise typer.Exit(LEFT_OUT)
