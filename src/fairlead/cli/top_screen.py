@@ -1,7 +1,7 @@
 """The pages of `fairlead top`, as pure functions of a snapshot and of the keys pressed."""
 
 import re
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +13,7 @@ from rich.text import Text
 from fairlead.cli.job import job_lines
 from fairlead.cli.tables import how_busy, job_table, listed_cards, node_table, plain_table, why_lines
 from fairlead.cli.usage import added_up, resources_of, usage_table
-from fairlead.model.quantity import round_quantity
+from fairlead.model.quantity import round_quantity, total_of
 from fairlead.plain_text import plain, plain_lines
 from fairlead.text_tables import in_lines, printed
 
@@ -212,11 +212,8 @@ def _from(rows: list[Any], first: int, most: int) -> list[Any]:
 
 
 def _bars(up: list[Any], used: dict[str, int], width: int) -> Table:
-    capacity: Counter[str] = Counter()
-    for node in up:
-        capacity.update(node["capacity"])
     bars = Table.grid(padding=(0, 1))
-    for name, amount in capacity.items():
+    for name, amount in total_of(node["capacity"] for node in up).items():
         share = used.get(name, 0) / amount if amount else 0.0
         text = f"{round_quantity(name, used.get(name, 0))}/{round_quantity(name, amount)}"
         bars.add_row(Text(plain(name)), bar(share, max(10, min(50, width - 40))), f"{share:4.0%}", text)

@@ -1,6 +1,5 @@
 """Commands about configuration files. They need no scheduler."""
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,6 +68,7 @@ def diff(
     from fairlead.cli.tables import plain_table, show
     from fairlead.engines.local.machine import this_machine
     from fairlead.model.documents import read_configuration
+    from fairlead.model.quantity import total_of
     from fairlead.policies.registry import find_policy
     from fairlead.scheduler.reports.fair_shares import share_changes
     from fairlead.service.configuration_warnings import configuration_warnings
@@ -77,10 +77,7 @@ def diff(
     for configuration in (before, after):
         configuration.nodes = configuration.nodes or [this_machine(configuration.system)]
     found = share_changes(before, after)
-    has: Counter[str] = Counter()
-    for node in after.nodes:
-        has.update(node.capacity)
-    doubts = configuration_warnings(after, has, None)
+    doubts = configuration_warnings(after, total_of(node.capacity for node in after.nodes), None)
     if as_json:
         print_json({"changes": [change._asdict() for change in found], "doubts": doubts})
         return
