@@ -9,9 +9,9 @@ class Failure(Exception):
 
 
 @contextmanager
-def failing(before: str, *kinds: type[Exception], after: str = "") -> Iterator[None]:
-    """Raise Failure for exceptions of these kinds: what they say, without an OSError's number and path, and what is around it."""
+def failing(before: str, *kinds: type[Exception], after: str = "", to: type[Failure] = Failure) -> Iterator[None]:
+    """Turn exceptions of these kinds into a Failure: what they say, without an OSError's number and path, between two texts."""
     try:
         yield
     except kinds as error:
-        raise Failure(f"{before}{getattr(error, 'strerror', None) or error}{after}") from None
+        raise to(f"{before}{getattr(error, 'strerror', None) or error}{after}") from None

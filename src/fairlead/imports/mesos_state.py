@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import urllib3
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError
 
+from fairlead.failure import failing
 from fairlead.model.documents import DocumentError, key_of
 from fairlead.model.faults import no_json, parse_json, reason, shortened
 
@@ -147,11 +148,8 @@ def _fetch(place: str) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            return _decoded(file.read(LARGEST + 1), str(path))
-    except OSError as error:
-        raise DocumentError(f"{path}: cannot be read: {error.strerror}") from None
+    with failing(f"{path}: cannot be read: ", OSError, to=DocumentError), path.open("rb") as file:
+        return _decoded(file.read(LARGEST + 1), str(path))
 
 
 def _decoded(body: bytes, place: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from xml.sax.handler import ContentHandler
 from defusedxml.common import DefusedXmlException
 from defusedxml.sax import parseString
 
+from fairlead.failure import failing
 from fairlead.model.documents import LARGEST_FILE, DocumentError
 
 DEEPEST = 100
@@ -56,12 +57,10 @@ class _Builder(ContentHandler):
 
 def read_xml(path: Path) -> Element:
     """Return the outermost element of a file. Raises DocumentError, with the line, if it is not XML that can be read."""
-    try:
+    with failing(f"{path}: cannot be read: ", OSError, to=DocumentError):
         if path.stat().st_size > LARGEST_FILE:
             raise DocumentError(f"{path}: larger than {LARGEST_FILE >> 20} MiB: not a configuration")
         body = path.read_bytes()
-    except OSError as error:
-        raise DocumentError(f"{path}: cannot be read: {error.strerror}") from None
     builder = _Builder()
     try:
         parseString(body, builder, forbid_dtd=True)

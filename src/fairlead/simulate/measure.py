@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fairlead.audit.over_time import one_task, standing
+from fairlead.failure import failing
 from fairlead.simulate.run import Run
 from fairlead.simulate.workload import F64, TraceError
 
@@ -226,9 +227,7 @@ def write_parquet(runs: Sequence[Run], folder: Path, seeds: Sequence[int] = ()) 
                 "policy": [run.policy] * count, "seed": np.full(count, seed), "at": np.repeat(run.at, len(names)),
                 "what": [what] * count, "of": names * m, "value": values.ravel(),
             }))  # fmt: skip
-    try:
+    with failing(f"{folder}: cannot be written: ", OSError, to=TraceError):
         folder.mkdir(parents=True, exist_ok=True)
         for name, tables in (("jobs", jobs), ("moments", moments)):
             parquet.write_table(pa.concat_tables(tables), folder / f"{name}.parquet")
-    except OSError as error:
-        raise TraceError(f"{folder}: cannot be written: {error.strerror}") from None

@@ -18,6 +18,7 @@ import numpy as np
 
 from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Scheduler
+from fairlead.failure import failing
 from fairlead.journal import Unrecorded
 from fairlead.model.documents import Configuration
 from fairlead.model.quantity import check_total
@@ -214,10 +215,8 @@ def _check(workload: Workload, warm_up: float) -> None:
     name = workload.name
     if not workload.nodes:
         raise TraceError(f"{name}: there are no machines: name some with --nodes and --node, or --config")
-    try:
+    with failing(f"{name}: ", ValueError, to=TraceError):
         check_total(node.capacity for node in workload.nodes)
-    except ValueError as error:
-        raise TraceError(f"{name}: {error}") from None
     if not len(workload.submit):
         raise TraceError(f"{name}: there are no jobs in this part of it")
     if warm_up > workload.submit[-1]:

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from fairlead.failure import failing
 from fairlead.model.faults import shortened
 from fairlead.model.quantity import parse_quantity, plain_number
 from fairlead.simulate.traces import rows
@@ -105,10 +106,8 @@ def _check(where: str, name: str, source: Source) -> None:
     if name in KNOWN and name not in TIMES:
         raise TraceError(f"{where}: has no unit: leave it out")
     if name not in KNOWN:
-        try:
+        with failing(f"{where}: unit: ", ValueError, to=TraceError):
             parse_quantity(name, source.unit)
-        except ValueError as error:
-            raise TraceError(f"{where}: unit: {error}") from None
 
 
 def mapped(path: Path, mapping: Mapping) -> Iterator[Chunk]:
