@@ -166,7 +166,7 @@ def simulate(
     total = int(workload.tasks[~refused].sum())
     since = max(float(workload.submit[0]), warm_up + origin)
     least = _least_seconds(workload, ~refused, cluster.truth.total)
-    sampler = Sampler(cluster, workload, workload.leaves, least, samples, total, since)
+    sampler = Sampler(cluster, workload, least, samples, total, since)
     starts = np.full(len(workload.begun), np.nan) if baseline is None and len(workload.begun) else None
 
     def on_progress() -> None:

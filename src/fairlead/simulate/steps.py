@@ -338,17 +338,16 @@ class Sampler:
     on_begin: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(
-        self, cluster: SimulatedCluster, workload: Workload, names: list[str], least: float, samples: int, tasks: int,
-        since: float,
-    ) -> None:  # fmt: skip
+        self, cluster: SimulatedCluster, workload: Workload, least: float, samples: int, tasks: int, since: float
+    ) -> None:
         self._cluster, self._total, self._each = cluster, cluster.truth.total, tasks <= EXACT_UP_TO
         self._every, self._most = max(least / samples, 1.0), 10 * max(samples, 100)
         self.since = self._next = self._since = since
         self.pause = float(np.nextafter(since, -np.inf))  # what happens at `since` itself counts
         self._at_begin: tuple[F64, F64] | None = None
-        self.missed, self.short = 0.0, np.zeros(len(names))
+        self.missed, self.short = 0.0, np.zeros(len(workload.leaves))
         self._rows: list[tuple[float, F64, F64, F64, int, int]] = []
-        self._queues, self._names, self._resources = workload.queues, names, workload.resources
+        self._queues, self._names, self._resources = workload.queues, workload.leaves, workload.resources
         self.configure()
 
     def configure(self, queues: list[Queue] | None = None) -> None:

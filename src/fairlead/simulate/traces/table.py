@@ -139,12 +139,8 @@ class _Table:
         for row, (name, others) in enumerate(zip(chunk.texts("job"), chunk.texts("after"), strict=True)):
             if row in chunk.faults or chunk.left_out[row]:
                 continue
-            try:
-                if name in self._named:
-                    raise ValueError(f"job: {name!r} exists already: choose another name")
-                before = [self._before(other, submit[row]) for other in others.split()]
-            except ValueError as error:
-                chunk.refuse(row, str(error))
+            before = chunk.attempt(row, self._before, name, others.split(), submit[row])
+            if row in chunk.faults:
                 continue
             if before:
                 found[number] = before
@@ -153,12 +149,15 @@ class _Table:
             number += 1
         return found
 
-    def _before(self, name: str, submit: float) -> int:
-        """Return the index of an earlier job by name, for a job submitted at `submit`."""
-        if name not in self._named or self._named[name][1] > submit:
-            why = "is submitted later" if name in self._named else "is not a job above"
-            raise ValueError(f"after: {name!r} {why}: a job comes after earlier ones")
-        return self._named[name][0]
+    def _before(self, name: str, others: list[str], submit: float) -> list[int]:
+        """Return the indices of the other jobs, by name, that a job submitted at `submit` comes after."""
+        if name in self._named:
+            raise ValueError(f"job: {name!r} exists already: choose another name")
+        for other in others:
+            if other not in self._named or self._named[other][1] > submit:
+                why = "is submitted later" if other in self._named else "is not a job above"
+                raise ValueError(f"after: {other!r} {why}: a job comes after earlier ones")
+        return [self._named[other][0] for other in others]
 
 
 def _durations(chunk: Chunk) -> tuple[F64, list[list[float]] | None, I64]:
