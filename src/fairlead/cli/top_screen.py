@@ -52,7 +52,7 @@ _MOVES = {
 class View:
     """The state of the screen that keys change.
 
-    table : "queues" or "jobs"; the one that keys scroll and sort.
+    which : the table that keys scroll and sort: 0 for queues, 1 for jobs.
     page : "cluster", "nodes", "people", "gpus", or "job", the job `job` with the end of its `stream`.
     cancels : "asked" once `c` was pressed for the job, "yes" once that was confirmed.
     row : the first row shown of a page other than the cluster's.
@@ -63,7 +63,7 @@ class View:
     idle : True to show queues without running and pending tasks.
     """
 
-    table: str = "jobs"
+    which: int = 1
     page: str = "cluster"
     job: int | None = None
     stream: str = "out"
@@ -74,11 +74,6 @@ class View:
     wanted: str = ""
     typing: bool = False
     idle: bool = False
-
-    @property
-    def which(self) -> int:
-        """Index of the table that keys act on: 0 for queues, 1 for jobs."""
-        return int(self.table == "jobs")
 
 
 def keys_in(text: str) -> list[str]:
@@ -101,7 +96,7 @@ def pressed(view: View, key: str, seen: Seen) -> View | None:
     if key in ("\r", "\n") and view.which and (jobs := chosen(view, seen)[1]):
         return replace(view, page="job", job=jobs[min(view.first[1], len(jobs) - 1)]["id"], row=0)
     if key == "\t":
-        return replace(view, table="queues" if view.table == "jobs" else "jobs")
+        return replace(view, which=1 - view.which)
     if key == "s":
         orders = [*(JOB_ORDERS if view.which else QUEUE_ORDERS)]
         following = orders[(orders.index(view.order[view.which]) + 1) % len(orders)]
@@ -273,7 +268,7 @@ def _keys(view: View) -> str:
         return f"↑↓ scroll{own}  Esc back  1-4 cluster, nodes, people, GPUs  q quits"
     only = f" {view.wanted!r}, Esc clears it" if view.wanted else ""
     pages = "  Enter opens a job" * view.which + "  2-4 nodes, people, GPUs"
-    return f"↑↓ {view.table} (tab)  s by {view.order[view.which]}  i idle  / only{only}{pages}  q quits"
+    return f"↑↓ {('queues', 'jobs')[view.which]} (tab)  s by {view.order[view.which]}  i idle  / only{only}{pages}  q quits"
 
 
 def bar(share: float, width: int) -> Text:
