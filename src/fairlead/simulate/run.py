@@ -62,7 +62,7 @@ class Run:
     utilisation : float64, shape (samples, resources): real use as a fraction of capacity; over 1 where slots overcommit
     shares, fair : float64, shape (samples, queues): actual and entitled dominant shares (:mod:`fairlead.scheduler.entitlements`):
         DRF down the tree, over running and pending tasks
-    running, waiting : int64, shape (samples,)
+    waiting : int64, shape (samples,): pending tasks
     since : the first submission, or the end of the warm-up
     got, short : float64, shape (queues,): dominant shares times seconds: what each queue had, exactly; and what it was entitled
         to less that, from samples
@@ -93,7 +93,6 @@ class Run:
     utilisation: F64
     shares: F64
     fair: F64
-    running: I64
     waiting: I64
     since: float
     got: F64

@@ -326,7 +326,6 @@ class Sampler:
     It also integrates shortfalls over time: over every moment with few `tasks`, else each sample stands for the time to the
     next. What queues got is exact in any case. All begins at `since`, when `on_begin` is called.
 
-    since : when the measured time begins
     pause : the simulation may go up to this time without a sample
     every : seconds that a sample stands for; 0 where every moment is measured
     short : float64, shape (queues,): entitled less actual dominant share when sampled, times seconds
@@ -342,11 +341,11 @@ class Sampler:
     ) -> None:
         self._cluster, self._total, self._each = cluster, cluster.truth.total, tasks <= EXACT_UP_TO
         self._every, self._most = max(least / samples, 1.0), 10 * max(samples, 100)
-        self.since = self._next = self._since = since
+        self._next = self._since = since
         self.pause = float(np.nextafter(since, -np.inf))  # what happens at `since` itself counts
         self._at_begin: tuple[F64, F64] | None = None
         self.missed, self.short = 0.0, np.zeros(len(workload.leaves))
-        self._rows: list[tuple[float, F64, F64, F64, int, int]] = []
+        self._rows: list[tuple[float, F64, F64, F64, int]] = []
         self._queues, self._names, self._resources = workload.queues, workload.leaves, workload.resources
         self.configure()
 
@@ -383,14 +382,14 @@ class Sampler:
             self._next += self._every
         self.pause = max(now, self._since) if self._each else self._next
 
-    def _add_up(self, row: tuple[F64, F64, F64, int, int], seconds: float) -> None:
-        _, shares, fair, *_ = row
+    def _add_up(self, row: tuple[F64, F64, F64, int], seconds: float) -> None:
+        _, shares, fair, _ = row
         # A queue of differing tasks may run all of them and still use less than its part.
         entitled = np.where(self._cluster.truth.waiting > 0, fair, np.minimum(fair, shares))
         self.short += (entitled - shares) * seconds
         self.missed += self._below() * seconds
 
-    def _measure(self) -> tuple[F64, F64, F64, int, int]:
+    def _measure(self) -> tuple[F64, F64, F64, int]:
         cluster, total = self._cluster.truth, self._total
         there = np.where(total > 0, total, 1)
         used = np.asfortranarray(cluster.used)  # whose columns numpy reduces 20 times as fast as short rows
@@ -402,7 +401,7 @@ class Sampler:
             each = (cluster.used[rows] + cluster.waits[rows]) / count[rows, None]
             tasks = self._tree.divide(total.astype(np.float64), rows, each, count[rows])
             fair[rows] = (np.asfortranarray(each) * tasks[:, None] / there).max(axis=1)
-        return used.sum(axis=0) / there, shares, fair, int(cluster.running.sum()), int(cluster.waiting.sum())
+        return used.sum(axis=0) / there, shares, fair, int(cluster.waiting.sum())
 
     def _below(self) -> int:
         """Count the queues below their guarantee."""
@@ -413,7 +412,7 @@ class Sampler:
 
     def columns(self, origin: float) -> dict[str, Any]:
         """Return the samples as arrays, by seconds since `origin`."""
-        at, utilisation, shares, fair, running, waiting = zip(*self._rows, strict=True) if self._rows else ((),) * 6
+        at, utilisation, shares, fair, waiting = zip(*self._rows, strict=True) if self._rows else ((),) * 5
         resources, queues = len(self._total), len(self._tree.leaves)
         at_end = self._cluster.measured(self._cluster.now)
         got, used = (end - begin for end, begin in zip(at_end, self._at_begin or at_end, strict=True))
@@ -421,8 +420,7 @@ class Sampler:
             "got": got, "used": used, "short": self.short, "every": self.every, "missed": self.missed,
             "at": np.array(at, float) - origin, "utilisation": np.array(utilisation, float).reshape(len(at), resources),
             "shares": np.array(shares, float).reshape(len(at), queues),
-            "fair": np.array(fair, float).reshape(len(at), queues), "running": np.array(running, np.int64),
-            "waiting": np.array(waiting, np.int64),
+            "fair": np.array(fair, float).reshape(len(at), queues), "waiting": np.array(waiting, np.int64),
         }  # fmt: skip
 
 
