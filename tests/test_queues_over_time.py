@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.specs import Job, Node, Queue, Settings
-from fairlead.policies import fairtree, htcondor
+from fairlead.policies import HALF_LIVES, fairtree, htcondor
 from fairlead.policies.contract import PolicyError
-from fairlead.policies.registry import OVER_TIME, find_policy
+from fairlead.policies.registry import find_policy
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined, TasksFinished, TasksPlaced
@@ -66,7 +66,7 @@ def mean_by_definition(mine, seconds, tick, left, beyond):
     return mean
 
 
-@pytest.mark.parametrize("policy", sorted(OVER_TIME))
+@pytest.mark.parametrize("policy", sorted(HALF_LIVES))
 @settings(max_examples=cases(13), deadline=None)
 @given(used=lives)
 def test_history_is_what_the_policy_goes_by(policy, used):
@@ -183,7 +183,7 @@ def test_sdrf_who_took_more_than_an_even_part_goes_later():
     assert newcomers_part("sdrf") > 6.5
 
 
-@pytest.mark.parametrize("policy", sorted(OVER_TIME))
+@pytest.mark.parametrize("policy", sorted(HALF_LIVES))
 def test_many_steps_at_once_come_to_the_same_facts(policy):
     queues = [Queue("x"), Queue("x/a", weight=2.0), Queue("x/b"), Queue("y")]
     told = []
@@ -233,7 +233,7 @@ def test_a_half_life_may_be_none_below_where_another_policy_goes_by_the_moment(t
     assert half_lives == {"": DAY, "a": 0.0, "c": 2 * DAY}
 
 
-@pytest.mark.parametrize("policy", sorted(OVER_TIME))
+@pytest.mark.parametrize("policy", sorted(HALF_LIVES))
 def test_a_simulation_without_history_is_refused(policy):
     story = OneCpuStory(1)
     story.works("a", 1.0, 1)

@@ -1,5 +1,17 @@
 """The exception that a command ends with: one line on standard error and exit status 1."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class Failure(Exception):
     """What a person can put right; the message names the fault, its place and the remedy."""
+
+
+@contextmanager
+def failing(before: str, *kinds: type[Exception], after: str = "", to: type[Failure] = Failure) -> Iterator[None]:
+    """Turn exceptions of these kinds into a Failure: what they say, without an OSError's number and path, between two texts."""
+    try:
+        yield
+    except kinds as error:
+        raise to(f"{before}{getattr(error, 'strerror', None) or error}{after}") from None

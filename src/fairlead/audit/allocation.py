@@ -46,12 +46,13 @@ def sharing_incentive(given: Given) -> Finding:
         return Finding(name, None, "the guarantees do not fit together, so there is no split to compare with")
     most, _ = problem.most()
     own = np.where((most >= 0) & (most < own), most, own)
-    slack = _slack(given)
-    i, margin = _worst(given.high, own, slack)
-    who = _name(problem, i)
+    margins = [part(due - has - slack, has) for due, has, slack in zip(own, given.high, _slack(given), strict=True)]
+    margin = max(margins, default=float("-inf"))
     if margin <= nothing(problem):
         least = "within one task" if given.whole else "or more"
         return Finding(name, True, f"everybody has what its own part would give, {least}", margin=margin)
+    i = margins.index(margin)
+    who = problem.users[i]
     gives = f"its own part of everything would give {format_number(own[i])}, {more(given.high[i], own[i])}"
     text = f"{who} has {format_tasks(given.high[i])}; {gives}"
     return Finding(name, False, text, who, None, given.high[i], own[i], margin, given)
@@ -82,15 +83,14 @@ def envy_freeness(given: Given) -> Finding:
         if not envied.any():
             continue
         k = int(np.argmax(np.where(envied, worth, zero - 1)))
-        margin = _margin(given.high[i], worth[k], slack[i])
+        margin = part(worth[k] - given.high[i] - slack[i], given.high[i])
         if margin > worst[0]:
             worst = (margin, i, k, worth[k])
     margin, i, k, worth_it = worst
     if margin <= nothing(problem):
-        return Finding(
-            name, True, "nobody could do more with what another has" + (", within one task" if given.whole else ""), margin=margin
-        )
-    who, other = _name(problem, i), _name(problem, k)
+        within = ", within one task" if given.whole else ""
+        return Finding(name, True, f"nobody could do more with what another has{within}", margin=margin)
+    who, other = problem.users[i], problem.users[k]
     weighted = "" if (problem.weight[i] == problem.weight[k]).all() else ", weighted,"
     with_it = f"with what {other} has{weighted} it would run {format_number(worth_it)}, {more(given.high[i], worth_it)}"
     text = f"{who} has {format_tasks(given.high[i])}; {with_it}"
@@ -130,10 +130,9 @@ def pareto_efficiency(given: Given) -> Finding:
         if margin > best:
             best, who_at, extra = margin, i, room
     if best <= nothing(problem):
-        return Finding(
-            name, True, "nothing is left that anybody could use" + (" for a whole task" if given.whole else ""), margin=best
-        )
-    who = _name(problem, who_at)
+        what = " for a whole task" if given.whole else ""
+        return Finding(name, True, f"nothing is left that anybody could use{what}", margin=best)
+    who = problem.users[who_at]
     text = f"{who} has {format_tasks(given.high[who_at])} and could have {format_number(extra)} more of what is left"
     return Finding(name, False, text, who, None, given.high[who_at], given.high[who_at] + extra, best, given)
 
@@ -152,11 +151,12 @@ def gap(given: Given) -> Finding:
     low, high = int(rows[np.argmin(shares[rows])]), int(rows[np.argmax(shares[rows])])
     if low == high or shares[low] == shares[high]:
         return Finding("gap", None, f"all who could use more have the same dominant share, {float(shares[low]):.1%}", margin=0.0)
+    who, other = problem.users[low], problem.users[high]
     text = (
-        f"of those who could use more, {_name(problem, low)} has the least dominant share, {float(shares[low]):.1%}, "
-        f"and {_name(problem, high)} the largest, {float(shares[high]):.1%}"
+        f"of those who could use more, {who} has the least dominant share, {float(shares[low]):.1%}, "
+        f"and {other} the largest, {float(shares[high]):.1%}"
     )
-    return Finding("gap", None, text, _name(problem, low), _name(problem, high), margin=float(shares[high] - shares[low]))
+    return Finding("gap", None, text, who, other, margin=float(shares[high] - shares[low]))
 
 
 def own_part(problem: Problem) -> Numbers | None:
@@ -232,21 +232,9 @@ def nothing(problem: Problem) -> float:
     return CLOSE if problem.demand.dtype != object else 0.0
 
 
-def _margin(has: Any, against: Any, slack: Any) -> float:
-    short = against - has - slack
-    return float(short) / max(1e-300, float(has)) if has > 0 else float(short)
-
-
-def _worst(has: Numbers, against: Numbers, slack: Numbers) -> tuple[int, float]:
-    margins = [_margin(h, a, s) for h, a, s in zip(has, against, slack, strict=True)]
-    if not margins:
-        return 0, float("-inf")
-    i = int(np.argmax(margins))
-    return i, margins[i]
-
-
-def _name(problem: Problem, i: int) -> str:
-    return str(problem.users[i]) if len(problem.users) else ""
+def part(loss: Any, has: Any) -> float:
+    """Return a loss in tasks as a part of what its user has; as it is if that is nothing."""
+    return float(loss) / max(1e-300, float(has)) if has > 0 else float(loss)
 
 
 def _pareto_over_machines(given: Given) -> Finding:
@@ -287,7 +275,7 @@ def _pareto_over_machines(given: Given) -> Finding:
     best = int(np.argmax(gain))
     if gain[best] <= (1 / scale[best] if given.whole else 0 if exact else 1e-5):
         return Finding(name, True, "no placement gives one more without giving another less", margin=float(gain[best]))
-    who = _name(problem, best)
+    who = problem.users[best]
     gives = f"another placement gives it {format_number(total[best])}, and nobody less"
     text = f"{who} has {format_tasks(given.high[best])}, and {gives}"
     return Finding(name, False, text, who, None, given.high[best], total[best], float(gain[best]), given)

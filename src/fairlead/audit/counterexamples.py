@@ -93,13 +93,9 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        found: dict[str, Any] = {"policy": self.policy, "property": self.tested, "name": self.name}
-        found |= {
-            "holds": None if self.error or not self.cases else self.found is None,
-            "cases": self.cases,
-            "lies": self.lies,
-            "seconds": round(self.seconds, 3),
-        }
+        holds = None if self.error or not self.cases else self.found is None
+        found: dict[str, Any] = {"policy": self.policy, "property": self.tested, "name": self.name, "holds": holds}
+        found |= {"cases": self.cases, "lies": self.lies, "seconds": round(self.seconds, 3)}
         if self.error:
             found["error"] = self.error
         if self.found is not None and self.case is not None:
@@ -192,8 +188,7 @@ def search(policy: DividingPolicy, name: str, seed: int = 0, cases: int = 600, z
         tried += 1
         if finding.holds is False and finding.margin > CLEARLY:
             suspect = _with_lie(case, finding)
-            certain = hunt.is_certain(suspect) if suspect is not None else None
-            if certain is not None and suspect is not None:
+            if suspect is not None and (certain := hunt.is_certain(suspect)) is not None:
                 small, certain = _shrunk(suspect, certain, hunt)
                 return Verdict(policy.name, name, tried, hunt.lies, time.monotonic() - began, certain, small)
         if np.isfinite(finding.margin) and finding.margin < CLOSE:

@@ -39,10 +39,7 @@ class Finding:
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; fractions are strings such as "63/25"."""
         found: dict[str, Any] = {"property": self.property, "holds": self.holds, "text": self.text}
-        if self.user is not None:
-            found["user"] = self.user
-        if self.other is not None:
-            found["other"] = self.other
+        found |= {name: who for name, who in (("user", self.user), ("other", self.other)) if who is not None}
         if self.has is not None:
             found |= {"tasks": plain(self.has), "against": plain(self.against), "percent": percent(self.has, self.against)}
         if self.tried:

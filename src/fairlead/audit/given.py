@@ -34,8 +34,6 @@ class Given:
         Tasks on each kind of machine.
     whole : bool
         True if tasks are indivisible: fair then means within one task.
-    how : str
-        How certain the numbers are.
     """
 
     problem: Problem
@@ -43,7 +41,6 @@ class Given:
     high: Numbers
     placed: Numbers | None = None
     whole: bool = False
-    how: str = "exact"
 
 
 def suited(problem: Problem, policy: DividingPolicy) -> Problem:
@@ -60,7 +57,7 @@ def give(problem: Problem, policy: DividingPolicy) -> Given | None:
         return Given(problem, nothing, nothing)
     if isinstance(policy, Ceei):
         bounds = equilibrium_bounds(problem, policy.divide(problem.floats()))
-        return Given(problem, *bounds, how="within proved bounds") if bounds else None
+        return Given(problem, *bounds) if bounds else None
     try:
         exact = policy.divide(problem)
     except Exception:  # PolicyError: not in fractions; a user's own policy may raise anything. Try floats.
@@ -72,7 +69,7 @@ def give(problem: Problem, policy: DividingPolicy) -> Given | None:
     off = [WITHIN * max(Fraction(1), x) for x in tasks]
     low = exact_array(max(Fraction(0), x - o) for x, o in zip(tasks, off, strict=True))
     high = exact_array(x + o for x, o in zip(tasks, off, strict=True))
-    return Given(problem, low, high, division.placed, how="in floating point, assumed accurate to a millionth")
+    return Given(problem, low, high, division.placed)
 
 
 def give_floats(problem: Problem, policy: DividingPolicy) -> Given:
@@ -94,5 +91,4 @@ def taken(problem: Problem, tasks: Sequence[Any], whole: bool = False) -> Given:
     off = WITHIN if rounded else Fraction(0)
     low = exact_array(max(Fraction(0), x - off * max(1, x)) for x in numbers)
     high = exact_array(x + off * max(1, x) for x in numbers)
-    how = "as given, decimals to a millionth" if rounded else "as given"
-    return Given(problem, low, high, whole=whole, how=how)
+    return Given(problem, low, high, whole=whole)

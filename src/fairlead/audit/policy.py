@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.audit.allocation import envy_freeness, gap, nothing, pareto_efficiency, sharing_incentive
+from fairlead.audit.allocation import envy_freeness, gap, nothing, pareto_efficiency, part, sharing_incentive
 from fairlead.audit.findings import PROPERTIES, Finding, format_number, format_tasks, more
 from fairlead.audit.given import Given
 from fairlead.model.arrays import Numbers
@@ -27,7 +27,7 @@ Variant = tuple[str, str | None, Iterable[int], Problem]
 """A change of a problem: in words, the user who leaves, the rows of those who stay, and the problem then."""
 UNKNOWN = "the policy's numbers are not certain here"
 
-HIERARCHICAL_MAXMIN = tree.naive()
+HIERARCHICAL_MAXMIN = tree.NAIVE
 """With one resource the naive tree is max-min fairness down the tree; without a tree, plain max-min fairness."""
 
 
@@ -112,7 +112,7 @@ def _tell(problem: Problem, divide: Divide, truth: Given, i: int, claimed: Numbe
     also = "" if tasks == problem.tasks[i] else " and any number of tasks" if tasks < 0 else f" and {format_tasks(tasks)}"
     runs = f"runs {format_number(worth)} true tasks instead of {format_number(has)}"
     text = f"{who} claims <{asks}> a task{also} and {runs}, {more(has, worth)}"
-    margin = _part(worth - has, has)
+    margin = part(worth - has, has)
     return Finding("strategy-proofness", False, text, who, None, has, worth, margin, truth, found), (i, claimed, tasks)
 
 
@@ -170,11 +170,7 @@ def single_resource(problem: Problem, divide: Divide) -> Finding:
         worst = _further(worst, _unlike_maxmin(name, alone, found, alone, f"with {resource} alone"))
     if not tried:
         return Finding(name, None, "the policy cannot divide a single resource of this case")
-    return (
-        replace(worst, tried=tried)
-        if worst is not None
-        else Finding(name, True, "max-min fair on each resource alone", tried=tried)
-    )
+    return replace(worst or Finding(name, True, "max-min fair on each resource alone"), tried=tried)
 
 
 def bottleneck(problem: Problem, divide: Divide) -> Finding:
@@ -301,7 +297,7 @@ def _unlike_maxmin(name: str, problem: Problem, found: Given, alone: Problem, wh
     fair = HIERARCHICAL_MAXMIN.divide(alone).tasks
     worst = None
     for i in range(len(problem.users)):
-        margin = _part(fair[i] - found.high[i], found.high[i])
+        margin = part(fair[i] - found.high[i], found.high[i])
         if margin > nothing(problem) and (worst is None or margin > worst.margin):
             who = problem.users[i]
             gives = f"max-min fairness gives it {format_number(fair[i])}, {more(found.high[i], fair[i])}"
@@ -312,7 +308,7 @@ def _unlike_maxmin(name: str, problem: Problem, found: Given, alone: Problem, wh
 
 def _loss(name: str, before: Given, after: Given, i: int, place: int, when: str, other: str | None) -> Finding:
     had, has = before.low[i], after.high[place]
-    margin = _part(had - has, has)
+    margin = part(had - has, has)
     who = before.problem.users[i]
     if margin <= nothing(before.problem):
         return Finding(name, True, "", margin=margin)
@@ -323,7 +319,3 @@ def _loss(name: str, before: Given, after: Given, i: int, place: int, when: str,
 
 def _further(worst: Finding | None, found: Finding | None) -> Finding | None:
     return found if found is not None and (worst is None or found.margin > worst.margin) else worst
-
-
-def _part(loss: Any, has: Any) -> float:
-    return float(loss) / float(has) if has > 0 else float(loss)

@@ -18,11 +18,7 @@ def every_policy() -> list[str]:
 
 
 def search_all(
-    policies: Sequence[str],
-    seed: int = 0,
-    cases: int = 600,
-    zeros: bool = False,
-    told: Callable[[int, int], None] = lambda done, of: None,
+    policies: Sequence[str], seed: int, cases: int, zeros: bool = False, told: Callable[[int, int], None] = lambda done, of: None
 ) -> list[Verdict]:
     """Search for counterexamples to each property of each policy, on all cores; see
     :func:`fairlead.audit.counterexamples.search`.
@@ -40,7 +36,7 @@ def search_all(
     return [found[place] for place in range(len(wanted))]
 
 
-def search_one(policy: str, name: str, seed: int = 0, cases: int = 600, zeros: bool = False) -> Verdict:
+def search_one(policy: str, name: str, seed: int, cases: int, zeros: bool) -> Verdict:
     """Search for a counterexample by its name, such as ``asset`` and ``sharing-incentive``; PolicyError if it is unknown."""
     if name not in PROPERTIES:
         raise PolicyError(f"there is no property {name!r}: use one of {', '.join(PROPERTIES)}")

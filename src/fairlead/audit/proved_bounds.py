@@ -36,10 +36,8 @@ def equilibrium_bounds(problem: Problem, found: Division) -> tuple[Numbers, Numb
     cost = [sum((shares[i][j] * prices[j] for j in scarce), Fraction(0)) for i in range(n)]
     full = [not hopeless[i] and most[i] >= 0 and most[i] * cost[i] <= budget[i] for i in range(n)]
     free = [i for i in range(n) if not hopeless[i] and not full[i]]
-    low, high = [Fraction(0)] * n, [Fraction(0)] * n
-    for i in range(n):
-        if full[i]:
-            low[i] = high[i] = most[i]
+    low = [most[i] if full[i] else Fraction(0) for i in range(n)]
+    high = [*low]
     at = [prices[j] for j in scarce]
     rows = {i: [shares[i][j] for j in scarce] for i in range(n)}
     if free:

@@ -114,9 +114,7 @@ def _allocation(given: Given, label: str, like: Given) -> Allocation:
 
 def page(title: str, verdicts: Sequence[Verdict], findings: Sequence[tuple[str, Sequence[Finding]]]) -> str:
     """Make one self-contained page: the tables, and a plot of each violation."""
-    parts = []
-    if verdicts:
-        parts.append(_verdict_rows(verdicts))
+    parts = [_verdict_rows(verdicts)] if verdicts else []
     for name, found in findings:
         rows = "".join(f"<tr><td>{_sign(f)}</td><td>{f.property}</td><td>{html.escape(f.text)}</td></tr>" for f in found)
         parts.append(f"<h2>{html.escape(name)}</h2><table>{rows}</table>")

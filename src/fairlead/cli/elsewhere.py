@@ -44,20 +44,19 @@ def add_hint(error: Any) -> None:
     command = error.ctx.command
     ours = next((ours for ours, theirs in _OPTIONS.items() if option in theirs.split()), option)
     known = _options_of(command)
-    word, theirs = ours.split()[0], option.lstrip("-")
+    word, theirs, hint = ours.split()[0], option.lstrip("-"), ""
     if word in known or (word in ("`fairlead", "--") and command.name in ("submit", "run")):
-        error.message, error.possibilities = f"{error.message}: write {ours}", None
+        hint = f": write {ours}"
     elif command.name == "run" and word in _options_of(error.ctx.find_root().command.get_command(error.ctx, "submit")):
-        error.message, error.possibilities = f"{error.message}: `fairlead submit` has {word}", None
-    elif command.name in ("submit", "run") and theirs in {*KNOWN, "immediate"}:
-        what = (
-            "omit it: it has no effect here"
-            if theirs in {*WITHOUT_EFFECT, "immediate"}
-            else REFUSED.get(theirs, "is of Slurm: see docs/slurm.md")
-        )
-        error.message, error.possibilities = f"{error.message}: {what.replace('#FAIRLEAD ', '')}", None
+        hint = f": `fairlead submit` has {word}"
+    elif command.name in ("submit", "run") and theirs in {*WITHOUT_EFFECT, "immediate"}:
+        hint = ": omit it: it has no effect here"
+    elif command.name in ("submit", "run") and theirs in KNOWN:
+        hint = f": {REFUSED.get(theirs, 'is of Slurm: see docs/slurm.md').replace('#FAIRLEAD ', '')}"
     if command.name in ("submit", "run") and _is_of_command(option, command):
-        error.message, error.possibilities = f"{error.message}; if it is an option of your command, write -- before that", None
+        hint += "; if it is an option of your command, write -- before that"
+    if hint:
+        error.message, error.possibilities = f"{error.message}{hint}", None
 
 
 def _is_of_command(option: str, command: Any) -> bool:

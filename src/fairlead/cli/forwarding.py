@@ -7,16 +7,15 @@ import contextlib
 import os
 import re
 import socket
-import sys
 import threading
 import time
 from typing import Any
 
+from fairlead.cli.scheduler import say
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.client.streams import Stream
-from fairlead.failure import Failure
-from fairlead.plain_text import plain
+from fairlead.failure import Failure, failing
 from fairlead.sockets import account_of_caller, uid_of_caller
 
 MOST_CONNECTIONS = 64
@@ -39,10 +38,8 @@ class Forwarder:
 
     def __init__(self, connection: Connection, port: int) -> None:
         self._connection, self._job = connection, 0
-        try:
+        with failing(f"--port {port}: 127.0.0.1:{port} cannot be used here: ", OSError, after=": name another"):
             self._listener = socket.create_server(("127.0.0.1", port), backlog=128)
-        except OSError as error:
-            raise Failure(f"--port {port}: 127.0.0.1:{port} cannot be used here: {error.strerror}: name another") from None
         self._room = threading.Semaphore(MOST_CONNECTIONS)
         self._told: set[str] = set()
 
@@ -103,4 +100,4 @@ class Forwarder:
         """Print a sentence, each once."""
         if text not in self._told and len(self._told) < 10:
             self._told.add(text)
-            print(f"fairlead: {plain(text)}", file=sys.stderr, flush=True)
+            say(text)

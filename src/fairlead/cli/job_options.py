@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fairlead.failure import Failure
+from fairlead.failure import Failure, failing
 
 OPTIONS = (
     "cpu", "memory", "gpu", "tasks", "nodes", "array", "at_most", "name", "group", "priority", "on", "prefer", "time_limit",
@@ -86,11 +86,9 @@ def _bundle(values: list[str]) -> dict[str, str]:
     bundle = pairs("--bundle", values)
     if twice := [name for name in bundle if sum(value.partition("=")[0] == name for value in values) > 1]:
         raise Failure(f"--bundle: {twice[0]} is given twice: give each resource of a bundle once")
-    for name, amount in bundle.items():
-        try:
+    with failing("--bundle: ", ValueError):
+        for name, amount in bundle.items():
             parse_quantity(name, amount)
-        except ValueError as error:
-            raise Failure(f"--bundle: {error}") from None
     return bundle
 
 
@@ -135,10 +133,8 @@ def seconds(option: str, text: str | None) -> float | None:
         return None
     from fairlead.model.quantity import parse_seconds
 
-    try:
+    with failing(f"{option} ", ValueError):
         return parse_seconds(text)
-    except ValueError as error:
-        raise Failure(f"{option} {error}") from None
 
 
 def moment(option: str, text: str, past: bool = False) -> float:

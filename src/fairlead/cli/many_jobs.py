@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fairlead.failure import Failure
+from fairlead.failure import Failure, failing
 from fairlead.model.faults import check_digits, no_json, parse_json, repeated, shortened
 from fairlead.model.quantity import read_number
 
@@ -37,9 +37,7 @@ def read_jobs(path: str, given: Mapping[str, Any]) -> list[dict[str, Any]]:
         text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(f"{path}: cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
-    long = check_digits(text)
-    if long is not None:
-        raise Failure(f"{path}:{long}: a number has more digits than can be read")
+    check_digits(path, text, Failure)
     begins = text.lstrip()[:1]
     if begins == "[":
         raise Failure(f"{path}:1: begins with [: write one object per line, without brackets or commas around them")
@@ -120,17 +118,13 @@ def _value(where: str, name: str, value: Any) -> Any:
             return value
         if not isinstance(value, str):
             raise Failure(f"{where}: {name}: write a whole number, not {shortened(repr(value))}")
-        try:
+        with failing(f"{where}: {name}: ", ValueError):
             return read_number(value, int)
-        except ValueError as error:
-            raise Failure(f"{where}: {name}: {error}") from None
     if isinstance(value, str) or (type(value) in (int, float) and name in ("cpu", "memory", "gpu", "time_limit", "retry_delay")):
         return str(value)
     raise Failure(f"{where}: {name}: write text, not {shortened(repr(value))}")
 
 
 def _check_name(where: str, name: str) -> None:
-    if name in KNOWN:
-        return
-    known = ", ".join(sorted(KNOWN))
-    raise Failure(f"{where}: {shortened(name)}: unknown option: the known ones are {known}")
+    if name not in KNOWN:
+        raise Failure(f"{where}: {shortened(name)}: unknown option: the known ones are {', '.join(sorted(KNOWN))}")

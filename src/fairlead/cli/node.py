@@ -8,7 +8,6 @@ import os
 import pwd
 import signal
 import socket
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -17,6 +16,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 import fairlead
+from fairlead.cli.scheduler import say
 from fairlead.data_folder import home_folder, make_home, remove_folder, write_private
 from fairlead.engines.local.checkpoints import shared_checkpoints
 from fairlead.engines.local.machine import this_machine
@@ -33,7 +33,7 @@ from fairlead.engines.local.member import (
 from fairlead.engines.local.messages import PROTOCOL
 from fairlead.engines.remote.joining import DEFAULT_PORT, Joined, Request, ask, ask_to_join
 from fairlead.engines.remote.keys import NotAdmitted, certificate_in, make_certificate, sign
-from fairlead.failure import Failure
+from fairlead.failure import Failure, failing
 from fairlead.journal import head
 from fairlead.model.documents import read_configuration
 from fairlead.model.quantity import round_quantity
@@ -209,11 +209,8 @@ def rotate(home: Path | None) -> None:
     if member is None:
         raise Failure(f"{place.parent}: this machine is not a node: it has no key to rotate")
     fresh = _next_key(place, NEXT)
-    try:
+    with failing(f"{member.hosts[-1]}:{member.port}: the scheduler cannot be reached: ", OSError):
         _ask(member, fresh)
-    except OSError as error:
-        where = f"{member.hosts[-1]}:{member.port}"
-        raise Failure(f"{where}: the scheduler cannot be reached: {error.strerror or error}") from None
     write_membership(place, member._replace(own=fresh, about=member.about | {"rotated": time.time()}))
     say(f"node {member.about['name']} has a new key; its tasks run on")
 
@@ -241,10 +238,8 @@ def _next_key(place: Path, name: str) -> str:
     """Return the node's next key and its certificate: kept before the scheduler is asked, whose answer may be lost."""
     kept = place / name
     if not kept.exists():
-        try:
+        with failing(f"{kept}: cannot be written: ", OSError, after=": fix that, then run the command again"):
             write_private(kept, make_certificate(f"fairlead {time.time_ns()}"), durable=True)
-        except OSError as error:
-            raise Failure(f"{kept}: cannot be written: {error.strerror or error}: fix that, then run the command again") from None
     return kept.read_text()
 
 
@@ -282,7 +277,3 @@ def _host_and_port(address: str) -> tuple[str, int]:
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise Failure(f"{address!r}: write HOST:PORT, as given to `fairlead up --nodes`")
     return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def say(line: str) -> None:
-    print(f"fairlead: {line}", file=sys.stderr, flush=True)

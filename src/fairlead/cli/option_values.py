@@ -6,11 +6,12 @@ removes; other shells need none.
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, get_args
+from contextlib import suppress
+from typing import get_args
 
 import typer
 
-Offer = Callable[[typer.Context, str], list[str]]
+Offer = Callable[..., list[str]]
 
 TIMEOUT_SECONDS = 2.0
 """How long a completion waits for the scheduler."""
@@ -29,11 +30,7 @@ def _matching(values: Iterable[str], incomplete: str) -> list[str]:
 
 
 def one_of(*values: str) -> Offer:
-
-    def offer(ctx: typer.Context, incomplete: str) -> list[str]:
-        return _matching(values, incomplete)
-
-    return offer
+    return lambda incomplete: _matching(values, incomplete)
 
 
 def statuses_of_jobs() -> tuple[str, ...]:
@@ -71,29 +68,21 @@ def all_policies() -> list[str]:
     return [*policies(), *ORDERS_ONLY, "fifo-strict", "easy", "conservative"]
 
 
-def queues(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _from_scheduler(ctx, incomplete, "/v1/queues", lambda found: [each["name"] for each in found["queues"]])
+def _listed(what: str, key: str = "name", query: str = "") -> Offer:
+    """Offer what the scheduler lists, by a key of each; nothing if it does not answer at once."""
+
+    def offer(ctx: typer.Context, incomplete: str) -> list[str]:
+        from fairlead.client.connection import Connection
+        from fairlead.client.service_error import ServiceError
+
+        if url := ctx.find_root().params.get("url"):
+            os.environ["FAIRLEAD_URL"] = url
+        found: list[str] = []
+        with suppress(ServiceError), Connection(retry_seconds=0, timeout=TIMEOUT_SECONDS) as connection:
+            found = [str(each[key]) for each in connection.get(f"/v1/{what}{query}")[what]]
+        return _matching(found, incomplete)
+
+    return offer
 
 
-def nodes(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _from_scheduler(ctx, incomplete, "/v1/nodes", lambda found: [each["name"] for each in found["nodes"]])
-
-
-def jobs(ctx: typer.Context, incomplete: str) -> list[str]:
-    path = f"/v1/jobs?limit={MOST_OFFERED}"
-    return _from_scheduler(ctx, incomplete, path, lambda found: [str(each["id"]) for each in found["jobs"]])
-
-
-def _from_scheduler(ctx: typer.Context, incomplete: str, path: str, names: Callable[[Any], list[str]]) -> list[str]:
-    """Offer names from the scheduler's answer; none if it does not answer at once."""
-    from fairlead.client.connection import Connection
-    from fairlead.client.service_error import ServiceError
-
-    if url := ctx.find_root().params.get("url"):
-        os.environ["FAIRLEAD_URL"] = url
-    try:
-        with Connection(retry_seconds=0, timeout=TIMEOUT_SECONDS) as connection:
-            found = names(connection.get(path))
-    except ServiceError:
-        found = []
-    return _matching(found, incomplete)
+queues, nodes, jobs = _listed("queues"), _listed("nodes"), _listed("jobs", "id", f"?limit={MOST_OFFERED}")

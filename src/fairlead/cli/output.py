@@ -12,7 +12,7 @@ from fairlead.cli.selection import all_tasks
 from fairlead.client.connection import Connection
 from fairlead.client.jobs import OVER
 from fairlead.client.service_error import ServiceError
-from fairlead.failure import Failure
+from fairlead.failure import failing
 from fairlead.model.api_types import JobInfo
 
 UNAVAILABLE = 503
@@ -37,10 +37,8 @@ def targets_of(path: Path | None) -> Iterator[Targets]:
     if path is None:
         yield standard_targets()
         return
-    try:
+    with failing(f"--output {path}: cannot be written: ", OSError):
         file = path.open("wb")
-    except OSError as error:
-        raise Failure(f"--output {path}: cannot be written: {error.strerror}") from None
     with file:
         yield {"out": file, "err": file}
 

@@ -13,7 +13,7 @@ import platformdirs
 
 from fairlead.cli.scheduler import connect
 from fairlead.data_folder import write_private
-from fairlead.failure import Failure
+from fairlead.failure import Failure, failing
 
 _FILE = """<!doctype html><meta charset="utf-8"><title>fairlead</title>
 <form method="post" action="{url}/page/enter"><input type="hidden" name="code" value="{code}">
@@ -29,10 +29,8 @@ def open_page(to_print: bool) -> None:
     if not to_print and (os.environ.get("BROWSER") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         path = _private_folder() / "fairlead-page.html"
         text = _FILE.format(url=html.escape(found["url"]), code=html.escape(found["code"]))
-        try:
+        with failing(f"{path}: cannot be written: ", OSError, after=": use `fairlead page --print`"):
             write_private(path, text)
-        except OSError as error:
-            raise Failure(f"{path}: cannot be written: {error.strerror}: use `fairlead page --print`") from None
         if webbrowser.open(path.as_uri()):
             print("opened in the browser; if it cannot read the file: fairlead page --print")
             return
@@ -44,10 +42,8 @@ def _private_folder() -> Path:
     if (given := os.environ.get("XDG_RUNTIME_DIR")) and _is_private(Path(given)):
         return Path(given)
     own = Path(platformdirs.user_state_dir("fairlead"), "page")
-    try:
+    with failing(f"{own}: cannot be made: ", OSError, after=": use `fairlead page --print`"):
         own.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise Failure(f"{own}: cannot be made: {error.strerror}: use `fairlead page --print`") from None
     if not _is_private(own):
         raise Failure(f"{own}: others may read or own it: remove it, or use `fairlead page --print`")
     return own

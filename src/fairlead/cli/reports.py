@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import fairlead
-from fairlead.failure import Failure
+from fairlead.failure import Failure, failing
 from fairlead.html_page import signed
 
 
@@ -23,7 +23,5 @@ def check_page(option: str, path: Path | None) -> None:
 def write_page(path: Path, body: str) -> None:
     """Write a report, with the command that made it in its footer. Raises Failure."""
     made = made_by()
-    try:
+    with failing(f"{path}: cannot be written: ", OSError):
         path.write_text(signed(body, f"Made by fairlead {made['fairlead']}: {made['command']}"), "utf-8")
-    except OSError as error:
-        raise Failure(f"{path}: cannot be written: {error.strerror}") from None

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fairlead.cli.output import TaskOutput
-from fairlead.cli.scheduler import connect
+from fairlead.cli.scheduler import connect, say
 from fairlead.cli.selection import all_tasks
 from fairlead.cli.streams import OutputLost
 from fairlead.cli.terminal import width
@@ -28,7 +28,7 @@ from fairlead.client.jobs import SubmittedJob
 from fairlead.client.service_error import ServiceError
 from fairlead.client.waiting import sentence_of_waiting
 from fairlead.failure import Failure
-from fairlead.plain_text import plain, span
+from fairlead.plain_text import span
 
 if TYPE_CHECKING:
     from fairlead.cli.forwarding import Forwarder
@@ -163,7 +163,7 @@ def run_job(options: dict[str, Any]) -> int:
             try:
                 check_commands(connection, [body], [])
             except Failure as failure:
-                print(f"fairlead: {failure}", file=sys.stderr)
+                say(str(failure))
                 return 127  # as a shell
         forwarder = None if here is None else Forwarder(connection, here)
         (body,) = with_sent(connection, [body], [options])
@@ -171,13 +171,12 @@ def run_job(options: dict[str, Any]) -> int:
             answer = connection.submit("/v1/jobs", body)
             job = answer["id"]
             guard(job)
-            if answer["warning"]:
-                print(f"fairlead: {plain(answer['warning'])}", file=sys.stderr)
+            say(answer["warning"])
             task = _follow(connection, job, kind, signals, forwarder, nodes is not None)
         for each in all_tasks(connection, job) if options["fetch"] and task["status"] == "succeeded" else ():
             fetch_files(connection, job, each, Path() if nodes is None else Path(str(each["known_as"])))
     if task["reason"] not in (None, "exited", "stopped", "not started"):
-        print(f"fairlead: job {job}: {_reason(task)}", file=sys.stderr)
+        say(f"job {job}: {_reason(task)}")
     return task["exit"] if task["exit"] is not None else 130
 
 
@@ -285,7 +284,7 @@ def _end(job: int, output: TaskOutput, number: int) -> NoReturn:
         outcome = "is cancelled"
     with contextlib.suppress(OSError, ValueError, OutputLost):
         if heard:
-            print(f"fairlead: job {job} {outcome}", file=sys.stderr)
+            say(f"job {job} {outcome}")
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(128 + number)
@@ -343,7 +342,7 @@ class WaitingLine:
         if not sys.stderr.isatty():
             if not self._text:
                 self._text = sentence_of_waiting(self._connection, self._job)
-                print(f"fairlead: {self._text}", file=sys.stderr, flush=True)
+                say(self._text)
             return
         if now - self._asked >= REFRESH_SECONDS:
             self._text, self._asked, self._drawn = sentence_of_waiting(self._connection, self._job), now, 0.0

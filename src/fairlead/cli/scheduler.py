@@ -29,5 +29,11 @@ def change(path: str, done: str, nothing: str, what: dict[str, Any] | None = Non
         print(plain(done if connection.post(path, what or {})["changed"] else nothing))
 
 
+def say(text: str | None) -> None:
+    """Print a line on standard error, with control characters escaped; nothing if there is no text."""
+    if text:
+        print(f"fairlead: {plain(text)}", file=sys.stderr, flush=True)
+
+
 def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2))

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -13,8 +12,9 @@ from rich.progress import MofNCompleteColumn, Progress, TaskProgressColumn
 
 from fairlead.cli.job_options import seconds
 from fairlead.cli.reports import check_page, made_by, write_page
+from fairlead.cli.scheduler import say
 from fairlead.cli.terminal import progress, width
-from fairlead.failure import Failure
+from fairlead.failure import Failure, failing
 from fairlead.model.documents import read_half_life
 from fairlead.model.quantity import plain_number
 from fairlead.plain_text import plain_lines
@@ -45,7 +45,7 @@ def run_simulations(asked: Any) -> None:
     workload, seeds = next(iter(workloads.values())), list(dict.fromkeys(point.seed for point in points))
     if workload.skipped:
         rows = "1 row was" if workload.skipped == 1 else f"{workload.skipped:,} rows were"
-        print(f"fairlead: {asked.trace}: {rows} invalid and skipped", file=sys.stderr)
+        say(f"{asked.trace}: {rows} invalid and skipped")
     with progress(TaskProgressColumn()) as bars:
         for point in points:
             mine = workloads[point.changes, point.seed]
@@ -121,20 +121,17 @@ def _drawing_seeds(source: tuple[str, str, str], scales: list[float], seeds: lis
     found = {scale: seeds if scale != int(scale) or is_derived(*source) else seeds[:1] for scale in scales}
     alike = [f"{scale:g}" for scale, chosen in found.items() if len(chosen) < len(seeds)]
     if alike:
-        print(
-            f"fairlead: {source[0]}: --seed draws nothing at scale {', '.join(alike)}, so seed {seeds[0]} "
-            "is run alone: it draws the tasks and users of SWIM traces, and the jobs that a --scale with a fraction takes",
-            file=sys.stderr,
+        say(
+            f"{source[0]}: --seed draws nothing at scale {', '.join(alike)}, so seed {seeds[0]} "
+            "is run alone: it draws the tasks and users of SWIM traces, and the jobs that a --scale with a fraction takes"
         )
     return found
 
 
 def _half_life(text: str) -> float | None:
     """Read --history; None for that of the configuration."""
-    try:
+    with failing("--history: ", ValueError):
         return read_half_life(text) if text else None
-    except ValueError as error:
-        raise Failure(f"--history: {error}") from None
 
 
 def _framework(offers: str, framework: str) -> str:
@@ -143,10 +140,8 @@ def _framework(offers: str, framework: str) -> str:
         raise Failure(
             f"--framework {framework}: needs --offers, because no offers are made without it: add --offers all or queue names"
         )
-    try:
+    with failing("--framework: ", ValueError):
         parse_answers(offers, framework or DEFAULT_ANSWERS)
-    except ValueError as error:
-        raise Failure(f"--framework: {error}") from None
     return framework or DEFAULT_ANSWERS
 
 

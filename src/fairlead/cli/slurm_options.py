@@ -11,7 +11,7 @@ from typing import NamedTuple
 from fairlead.cli.job_options import moment
 from fairlead.client.environment import BadConfiguration, configured_recipient
 from fairlead.client.notify import NotifyError, recipient
-from fairlead.failure import Failure
+from fairlead.failure import Failure, failing
 from fairlead.model.ranges import read_array
 
 SHORT = {
@@ -87,23 +87,19 @@ def read_line(words: list[str], where: str, options: Options) -> None:
 def translate(options: Options, labels: Labels, warn: Callable[[str], None]) -> Iterator[tuple[str, list[str]]]:
     """Yield the place of each option, and its equivalents. Raises Failure for an option that has none."""
     for name, (value, where) in options.items():
-        try:
+        with failing(f"{where}: ", Failure):
             if name in REFUSED:
                 raise Failure(f"has no equivalent here: {REFUSED[name]}")
             if name in WITHOUT_EFFECT:
                 warn(f"{where}: has no effect here")
             elif name in TRANSLATED:
                 yield where, TRANSLATED[name](value)
-        except Failure as failure:
-            raise Failure(f"{where}: {failure}") from None
     if nodes(options) > 1:
         warn(f"{options['nodes'].where}: the whole script runs on each node, not only what srun starts")
         yield options["nodes"].where, ["--nodes", str(nodes(options))]
     gpus, model = _gpus(options)
-    for name in ("cpus-per-task", "ntasks", "ntasks-per-node", "cpus-per-gpu"):
-        if name in options:
-            yield options[name].where, ["--cpu", str(cpus(options))]
-            break
+    if name := next((name for name in ("cpus-per-task", "ntasks", "ntasks-per-node", "cpus-per-gpu") if name in options), ""):
+        yield options[name].where, ["--cpu", str(cpus(options))]
     if gpus:
         yield from ((given.where, ["--gpu", str(gpus)]) for name, given in options.items() if name in GPUS)
     if model:
@@ -113,10 +109,8 @@ def translate(options: Options, labels: Labels, warn: Callable[[str], None]) -> 
     yield from _memory(options, gpus)
     if "account" in options and "partition" in options:
         warn(f"{options['partition'].where}: has no effect here: --account names the queue")
-    for name in ("account", "partition"):
-        if name in options:
-            yield options[name].where, ["--queue", options[name].value]
-            break
+    if queue := options.get("account") or options.get("partition"):
+        yield queue.where, ["--queue", queue.value]
     yield from _mail(options, warn)
 
 
@@ -165,13 +159,10 @@ def _gpus(options: Options) -> tuple[int, Given | None]:
         if name not in options:
             continue
         value, where = options[name]
-        match = re.fullmatch(
-            r"(?:([A-Za-z][\w.-]*)(?::|$))?([0-9]{1,4})?", value.removeprefix("gpu:") if name == "gres" else value
-        )
         if name == "gres" and not re.fullmatch("gpu(:.*)?", value):
             raise Failure(f"{where}: only gpu has an equivalent here: use #FAIRLEAD --resource NAME=N")
-        if value == "gpu":
-            match = re.fullmatch("()()", "")
+        wanted = "" if value == "gpu" else value.removeprefix("gpu:") if name == "gres" else value
+        match = re.fullmatch(r"(?:([A-Za-z][\w.-]*)(?::|$))?([0-9]{1,4})?", wanted)
         if match is None:
             raise Failure(f"{where}: write a number, or TYPE:NUMBER")
         here = int(match[2] or 1) * (tasks(options) if name == "gpus-per-task" else 1)
@@ -251,10 +242,8 @@ def _time(value: str) -> list[str]:
 
 
 def _array(value: str) -> list[str]:
-    try:
+    with failing("", ValueError):
         read_array(value)
-    except ValueError as error:
-        raise Failure(str(error)) from None
     return ["--array", value]
 
 

@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -18,15 +17,14 @@ from fairlead.cli.elsewhere import add_hint
 from fairlead.cli.job_options import demand, job_request
 from fairlead.cli.many_jobs import read_jobs
 from fairlead.cli.parsing import USAGE
-from fairlead.cli.scheduler import connect
+from fairlead.cli.scheduler import connect, say
 from fairlead.cli.script_options import as_program, beginning, is_script, script_options, shell_of
 from fairlead.cli.slurm_prologue import VARIABLE, check_body, wrapped
 from fairlead.client.connection import Connection
 from fairlead.client.environment import configured_recipient
 from fairlead.client.notify import EVENTS, NotifyError, recipient, request
 from fairlead.client.service_error import ServiceError
-from fairlead.failure import Failure
-from fairlead.plain_text import plain
+from fairlead.failure import Failure, failing
 
 NOT_IN_SCRIPTS = ("--when", "--jobs", "--help")
 """Options that a script cannot set."""
@@ -54,7 +52,7 @@ def read_options(ctx: typer.Context, command: list[str], jobs: str | None) -> li
         if not any(name.startswith("mem-") or name == "mem" for name in script.given) and options["memory"] == "1Gi":
             script.warnings.append(f"{command[0]}: no --mem: a task that uses more than 1Gi is killed")
     for line in script.warnings:
-        print(f"fairlead: {plain(line)}", file=sys.stderr)
+        say(line)
     return [options]
 
 
@@ -90,10 +88,8 @@ def requests(options: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the request of each job. Raises Failure, which names the line of a file."""
     found = []
     for each in options:
-        try:
+        with failing(f"{each['where']}: " if "where" in each else "", Failure):
             found.append(job_request(each))
-        except Failure as failure:
-            raise Failure(f"{each['where']}: {failure}" if "where" in each else str(failure)) from None
     return found
 
 
@@ -110,8 +106,7 @@ def estimate_starts(connection: Connection, bodies: list[dict[str, Any]], lines:
         if (tasks := number_of_tasks(body)) is not None:
             relevant["tasks"] = tasks
         found = _post(connection.post, "/v1/when", relevant, lines[number : number + 1])
-        if found["warning"]:
-            print(f"fairlead: {plain(found['warning'])}", file=sys.stderr)
+        say(found["warning"])
         print_sentence(found["text"])
 
 
@@ -119,11 +114,9 @@ def number_of_tasks(body: dict[str, Any]) -> int | None:
     """Return how many tasks a request is for, if it says so. Raises Failure."""
     from fairlead.model.ranges import read_array
 
-    try:
-        if "array" in body:
+    if "array" in body:
+        with failing("--array: ", ValueError):
             return len(read_array(body["array"]))
-    except ValueError as error:
-        raise Failure(f"--array: {error}") from None
     return math.prod(map(len, body["values"])) if "values" in body else body.get("tasks")
 
 
@@ -176,7 +169,7 @@ def fetch_files(connection: Connection, job: int, task: Mapping[str, Any], folde
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not fetch(connection, job, task["index"], folder):
-            print(f"fairlead: task {job}.{task['known_as']} has no files to fetch, or no longer", file=sys.stderr)
+            say(f"task {job}.{task['known_as']} has no files to fetch, or no longer")
     except (OSError, TarError) as error:
         raise Failure(f"the files of task {job}.{task['known_as']} cannot be written to {folder}: {error}") from None
 
@@ -193,14 +186,11 @@ def submit_all(connection: Connection, bodies: list[dict[str, Any]], options: li
         events = (each.get("notify_on") or "end").split(",")
         if wrong := [event for event in events if event not in EVENTS]:
             raise Failure(f"{where.rstrip(':')}-on {wrong[0]!r}: write one or more of {', '.join(EVENTS)}, with commas")
+        events = [event for event in dict.fromkeys(events) if event != "failure" or "end" not in events]  # the end reports it
         for to in dict.fromkeys(each["notify"] or ([_default_recipient(where)] if each.get("notify_on") else [])):
-            try:
+            with failing(f"{where} ", NotifyError):
                 found = recipient(to)
-            except NotifyError as error:
-                raise Failure(f"{where} {error}") from None
-            for event in [
-                each for each in dict.fromkeys(events) if each != "failure" or "end" not in events
-            ]:  # the end reports it
+            for event in events:
                 recipients.setdefault((found, event), []).append(number)
     for numbers in recipients.values():
         if len(numbers) > MOST_NOTIFIED:
@@ -230,7 +220,7 @@ def _warn_once(warnings: Iterable[str | None], lines: list[str]) -> None:
         if warning:
             first.setdefault(warning, number)
     for warning, number in first.items():
-        print(f"fairlead: {f'{lines[number]}: ' if lines else ''}{plain(warning)}", file=sys.stderr)
+        say(f"{lines[number]}: {warning}" if lines else warning)
 
 
 def _post(call: Callable[[str, dict[str, Any]], Any], path: str, body: dict[str, Any], lines: list[str]) -> Any:

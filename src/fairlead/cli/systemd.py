@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fairlead.cli.up import UpOptions, check_start
 from fairlead.data_folder import home_folder
-from fairlead.failure import Failure
+from fairlead.failure import Failure, failing
 
 RUNNING = Path("/run/systemd/system")
 """Exists where systemd runs."""
@@ -105,9 +105,7 @@ def _check_root() -> None:
 
 
 def _systemctl(*words: str) -> None:
-    try:
+    with failing("systemctl: ", OSError):
         done = subprocess.run(["systemctl", *words], capture_output=True, text=True, check=False)  # noqa: S607
-    except OSError as error:
-        raise Failure(f"systemctl: {error.strerror}") from None
     if done.returncode != 0:
         raise Failure(f"systemctl {' '.join(words)}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'failed'}")

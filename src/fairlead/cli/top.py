@@ -76,8 +76,7 @@ def _wanted(view: View) -> tuple[object, ...]:
 def _look(connection: Connection, view: View, before: Seen) -> Seen:
     """Fetch what a view shows; reports on the past are kept from `before` for a while."""
     found: Seen = {"status": connection.get("/v1/status"), "jobs": []}
-    for what in ("queues", "nodes"):
-        found[what] = connection.get(f"/v1/{what}")[what]
+    found |= {what: connection.get(f"/v1/{what}")[what] for what in ("queues", "nodes")}
     for status in ("running", "waiting", "held"):
         found["jobs"] += connection.get("/v1/jobs", status=status, limit=MOST_JOBS)["jobs"]
     if len(found["jobs"]) < 50:

@@ -13,7 +13,7 @@ from rich.text import Text
 from fairlead.cli.job import job_lines
 from fairlead.cli.tables import how_busy, job_table, listed_cards, node_table, plain_table, why_lines
 from fairlead.cli.usage import added_up, resources_of, usage_table
-from fairlead.model.quantity import round_quantity
+from fairlead.model.quantity import round_quantity, total_of
 from fairlead.plain_text import plain, plain_lines
 from fairlead.text_tables import in_lines, printed
 
@@ -52,7 +52,7 @@ _MOVES = {
 class View:
     """The state of the screen that keys change.
 
-    table : "queues" or "jobs"; the one that keys scroll and sort.
+    which : the table that keys scroll and sort: 0 for queues, 1 for jobs.
     page : "cluster", "nodes", "people", "gpus", or "job", the job `job` with the end of its `stream`.
     cancels : "asked" once `c` was pressed for the job, "yes" once that was confirmed.
     row : the first row shown of a page other than the cluster's.
@@ -63,7 +63,7 @@ class View:
     idle : True to show queues without running and pending tasks.
     """
 
-    table: str = "jobs"
+    which: int = 1
     page: str = "cluster"
     job: int | None = None
     stream: str = "out"
@@ -74,11 +74,6 @@ class View:
     wanted: str = ""
     typing: bool = False
     idle: bool = False
-
-    @property
-    def which(self) -> int:
-        """Index of the table that keys act on: 0 for queues, 1 for jobs."""
-        return int(self.table == "jobs")
 
 
 def keys_in(text: str) -> list[str]:
@@ -101,7 +96,7 @@ def pressed(view: View, key: str, seen: Seen) -> View | None:
     if key in ("\r", "\n") and view.which and (jobs := chosen(view, seen)[1]):
         return replace(view, page="job", job=jobs[min(view.first[1], len(jobs) - 1)]["id"], row=0)
     if key == "\t":
-        return replace(view, table="queues" if view.table == "jobs" else "jobs")
+        return replace(view, which=1 - view.which)
     if key == "s":
         orders = [*(JOB_ORDERS if view.which else QUEUE_ORDERS)]
         following = orders[(orders.index(view.order[view.which]) + 1) % len(orders)]
@@ -212,12 +207,8 @@ def _from(rows: list[Any], first: int, most: int) -> list[Any]:
 
 
 def _bars(up: list[Any], used: dict[str, int], width: int) -> Table:
-    capacity: dict[str, int] = {}
-    for node in up:
-        for name, amount in node["capacity"].items():
-            capacity[name] = capacity.get(name, 0) + amount
     bars = Table.grid(padding=(0, 1))
-    for name, amount in capacity.items():
+    for name, amount in total_of(node["capacity"] for node in up).items():
         share = used.get(name, 0) / amount if amount else 0.0
         text = f"{round_quantity(name, used.get(name, 0))}/{round_quantity(name, amount)}"
         bars.add_row(Text(plain(name)), bar(share, max(10, min(50, width - 40))), f"{share:4.0%}", text)
@@ -277,7 +268,7 @@ def _keys(view: View) -> str:
         return f"↑↓ scroll{own}  Esc back  1-4 cluster, nodes, people, GPUs  q quits"
     only = f" {view.wanted!r}, Esc clears it" if view.wanted else ""
     pages = "  Enter opens a job" * view.which + "  2-4 nodes, people, GPUs"
-    return f"↑↓ {view.table} (tab)  s by {view.order[view.which]}  i idle  / only{only}{pages}  q quits"
+    return f"↑↓ {('queues', 'jobs')[view.which]} (tab)  s by {view.order[view.which]}  i idle  / only{only}{pages}  q quits"
 
 
 def bar(share: float, width: int) -> Text:

@@ -11,7 +11,6 @@ import socket
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from fairlead.journal import JournalError, head
 from fairlead.journal.sql import SqlStore
 from fairlead.locks import holding
 from fairlead.model.documents import Configuration, DocumentError, read_configuration
-from fairlead.model.quantity import round_quantity
+from fairlead.model.quantity import round_quantity, total_of
 from fairlead.model.specs import Settings
 from fairlead.people.accounts import Accounts, myself
 from fairlead.plain_text import plain_lines
@@ -329,9 +328,7 @@ def _ready(
     if not engine.elastic and not configuration.nodes and (keeps := kept(configuration.system, this_machine({}).capacity)):
         amounts = " and ".join(f"{name} {round_quantity(name, amount)}" for name, amount in keeps.items())
         say(f"{amounts} of this machine is kept for the system: `system` in fairlead.toml sets how much")
-    has: Counter[str] = Counter()
-    for node in engine.nodes:
-        has.update(node.capacity)
+    has = total_of(node.capacity for node in engine.nodes)
     for doubt in configuration_warnings(configuration, has, Accounts() if everybody else None):
         say(plain_lines(doubt))
     if not engine.limits.get("memory", True):

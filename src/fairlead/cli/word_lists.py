@@ -4,7 +4,7 @@ import re
 import sys
 from pathlib import Path
 
-from fairlead.failure import Failure
+from fairlead.failure import Failure, failing
 
 MARKS = (":::", "::::")
 OWN = ("parallel", "sem")
@@ -64,8 +64,6 @@ def _lists(words: list[str]) -> list[list[str]]:
 
 def _lines(path: str) -> list[str]:
     """Read the lines of a file, or of standard input for ``-``. An empty line is an empty word, as in GNU parallel."""
-    try:
+    with failing(f":::: {path}: cannot be read: ", OSError):
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    except OSError as error:
-        raise Failure(f":::: {path}: cannot be read: {error.strerror}") from None
     return data.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n") if data else []

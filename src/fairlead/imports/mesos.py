@@ -6,7 +6,8 @@ subscribes.
 """
 
 import json
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator
 from decimal import Decimal
 
 from fairlead.imports.imported import Imported, document, toml_key
@@ -22,15 +23,6 @@ IN_MIB = ("mem", "disk")
 ANYBODY, NAMED = "*", "default"
 """Mesos' default role, and its queue."""
 MOST_WEIGHT = 1e9
-
-
-@dataclass
-class _Import:
-    """An import in progress."""
-
-    state: State
-    left_out: list[str] = field(default_factory=list)
-    blocks: list[str] = field(default_factory=list)
 
 
 def import_mesos(state: State, source: str) -> Imported:
@@ -56,31 +48,28 @@ def import_mesos(state: State, source: str) -> Imported:
     [[queue]]  # role web
     name = "web"
     """
-    found = _Import(state)
-    roles = _roles(found)
-    if roles:
-        found.blocks.append('[[queue]]\nname = "/"\npolicy = "drf"\nhistory = "none"  # Mesos counts only current allocations')
-    for path, role in sorted(roles.items(), key=lambda item: item[0].split("/")):
-        _write(found, path, role)
-    _note_the_rest(found)
+    left_out: list[str] = []
+    blocks = ['[[queue]]\nname = "/"\npolicy = "drf"\nhistory = "none"  # Mesos counts only current allocations']
+    roles = _roles(state, left_out)
+    blocks += [_block(*each, left_out) for each in sorted(roles.items(), key=lambda item: item[0].split("/"))]
+    left_out += _the_rest(state)
     version = f" {plain(state.version)}" if state.version else ""
-    text = document(f"{plain(source)} of a Mesos{version} master", {"Left out": found.left_out}, found.blocks)
-    return Imported(text, found.left_out)
+    text = document(f"{plain(source)} of a Mesos{version} master", {"Left out": left_out}, blocks if roles else [])
+    return Imported(text, left_out)
 
 
-def _roles(found: _Import) -> dict[str, Role]:
+def _roles(state: State, left_out: list[str]) -> dict[str, Role]:
     """Return all roles by queue path: the declared, those of frameworks, and those above them."""
-    state, by_name = found.state, dict[str, Role]()
+    by_name: dict[str, Role] = {}
     if state.roles is None:
-        found.left_out.append("quota: /state does not report it: save /roles as well, and name it with --roles")
+        left_out.append("quota: /state does not report it: save /roles as well, and name it with --roles")
     for role in state.roles or ():
         if role.name in by_name:
-            found.left_out.append(f"role {plain(role.name)}: it is named twice: the first holds")
+            left_out.append(f"role {plain(role.name)}: it is named twice: the first holds")
         by_name.setdefault(role.name, role)
-    for name, weight in _weights(found).items():
+    for name, weight in _weights(state, left_out).items():
         if by_name.setdefault(name, Role(name=name, weight=weight)).weight != weight:
-            now = f"the master reports {by_name[name].weight:g}"
-            found.left_out.append(f"flag weights: {plain(name)}={weight:g}: {now}")
+            left_out.append(f"flag weights: {plain(name)}={weight:g}: the master reports {by_name[name].weight:g}")
     for framework in state.frameworks:
         for name in framework.all_roles():
             by_name.setdefault(name, Role(name=name))
@@ -93,10 +82,10 @@ def _roles(found: _Import) -> dict[str, Role]:
         try:
             check_queue_name(path)
         except ValueError as error:
-            found.left_out.append(f"role {plain(name)}: {plain(str(error))}")
+            left_out.append(f"role {plain(name)}: {plain(str(error))}")
             continue
         if path in roles or (name == ANYBODY and NAMED in by_name):
-            found.left_out.append(f"role {plain(name)}: a role {NAMED!r} exists as well: rename one of them")
+            left_out.append(f"role {plain(name)}: a role {NAMED!r} exists as well: rename one of them")
             continue
         roles[path] = role
     for path in list(roles):
@@ -106,35 +95,35 @@ def _roles(found: _Import) -> dict[str, Role]:
     return roles
 
 
-def _weights(found: _Import) -> dict[str, float]:
+def _weights(state: State, left_out: list[str]) -> dict[str, float]:
     """Read the master's flag `--weights`: ``a=2,b=1``."""
     weights: dict[str, float] = {}
-    for part in filter(None, str(found.state.flags.get("weights") or "").split(",")):
+    for part in filter(None, str(state.flags.get("weights") or "").split(",")):
         name, _, weight = part.partition("=")
         try:
             number = Role(name=name, weight=float(plain_number(weight))).weight
         except ValueError:
-            found.left_out.append(f"flag weights: {plain(part)}: not ROLE=WEIGHT")
+            left_out.append(f"flag weights: {plain(part)}: not ROLE=WEIGHT")
             continue
         if name in weights:
-            found.left_out.append(f"flag weights: {plain(part)}: it is named twice: the first holds")
+            left_out.append(f"flag weights: {plain(part)}: it is named twice: the first holds")
         weights.setdefault(name, number)
     return weights
 
 
-def _write(found: _Import, path: str, role: Role) -> None:
+def _block(path: str, role: Role, left_out: list[str]) -> str:
     lines = [f"[[queue]]  # role {plain(role.name)}", f"name = {json.dumps(path)}"]
     if not LEAST_WEIGHT <= role.weight <= MOST_WEIGHT:
-        found.left_out.append(f"role {plain(role.name)}: weight {role.weight:g}: not from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}")
+        left_out.append(f"role {plain(role.name)}: weight {role.weight:g}: not from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}")
     elif role.weight != 1:
         lines.append(f"weight = {role.weight!r}  # its weight")
     for key, amounts in (("guarantee", role.quota.guarantee), ("limit", role.quota.limit)):
         if amounts:
-            lines.append(f"{key} = {_table(found, role, amounts)}  # its quota's {key}")
-    found.blocks.append("\n".join(lines))
+            lines.append(f"{key} = {_table(role, amounts, left_out)}  # its quota's {key}")
+    return "\n".join(lines)
 
 
-def _table(found: _Import, role: Role, amounts: Amounts) -> str:
+def _table(role: Role, amounts: Amounts, left_out: list[str]) -> str:
     parts = []
     for name, amount in amounts.items():
         ours = RESOURCES.get(name, name)
@@ -142,7 +131,7 @@ def _table(found: _Import, role: Role, amounts: Amounts) -> str:
         try:
             parse_quantity(ours, text.strip('"'))
         except ValueError as error:
-            found.left_out.append(f"role {plain(role.name)}: quota of {plain(name)}: {plain(str(error))}")
+            left_out.append(f"role {plain(role.name)}: quota of {plain(name)}: {plain(str(error))}")
             continue
         parts.append(f"{toml_key(ours)} = {text}")
     return "{ " + ", ".join(parts) + " }"
@@ -158,22 +147,21 @@ def _mebibytes(value: float) -> str:
     return f"{_number(value / 1024)}Gi" if value % 1024 == 0 else f"{_number(value)}Mi"
 
 
-def _note_the_rest(found: _Import) -> None:
-    reserved: dict[str, dict[str, float]] = {}
-    for agent in found.state.agents:
+def _the_rest(state: State) -> Iterator[str]:
+    """Yield notes on what else has no counterpart."""
+    reserved: dict[str, Counter[str]] = {}
+    for agent in state.agents:
         for role, amounts in agent.reserved_resources.items():
-            sums = reserved.setdefault(role, {})
-            for name, amount in amounts.items():
-                sums[name] = sums.get(name, 0.0) + amount
+            reserved.setdefault(role, Counter()).update(amounts)
     for role, sums in reserved.items():
         parts = ", ".join(f"{name} {_number(amount)}" for name, amount in sums.items() if amount)
         if parts:
-            found.left_out.append(
+            yield (
                 f"reserved for {plain(role)}: {plain(parts)}: on Mesos' agents: its frameworks reserve again from their "
                 "offers, or an operator does with RESERVE_RESOURCES"
             )
-    excluded = found.state.flags.get("fair_sharing_excluded_resource_names")
+    excluded = state.flags.get("fair_sharing_excluded_resource_names")
     if excluded:
-        found.left_out.append(f"flag fair_sharing_excluded_resource_names={plain(str(excluded))}: all resources count")
-    if found.state.flags.get("acls"):
-        found.left_out.append("flag acls: who may do what: write `submit` and `admin` of each queue")
+        yield f"flag fair_sharing_excluded_resource_names={plain(str(excluded))}: all resources count"
+    if state.flags.get("acls"):
+        yield "flag acls: who may do what: write `submit` and `admin` of each queue"

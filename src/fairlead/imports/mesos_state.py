@@ -11,8 +11,9 @@ from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import urllib3
-from pydantic import AliasChoices, BaseModel, Field, ValidationError, field_validator
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError
 
+from fairlead.failure import failing
 from fairlead.model.documents import DocumentError, key_of
 from fairlead.model.faults import no_json, parse_json, reason, shortened
 
@@ -20,7 +21,16 @@ LARGEST = 256 * 2**20
 """Largest answer, in bytes. A master of thousands of agents answers with tens of MiB."""
 TIMEOUT = 20.0
 """Timeout of a connection and of a read, in seconds."""
-Amounts = dict[str, Annotated[float, Field(ge=0, le=1e15)]]
+
+
+def _scalars(value: Any) -> Any:
+    """Keep the scalar resources; ranges and sets, such as ports, are not shared by quota."""
+    if isinstance(value, Mapping):
+        return {name: amount for name, amount in value.items() if not isinstance(amount, str | list | Mapping)}
+    return {} if value is None else value
+
+
+Amounts = Annotated[dict[str, Annotated[float, Field(ge=0, le=1e15)]], BeforeValidator(_scalars)]
 
 
 class Quota(BaseModel):
@@ -29,35 +39,20 @@ class Quota(BaseModel):
     guarantee: Amounts = {}
     limit: Amounts = {}
 
-    @field_validator("guarantee", "limit", mode="before")
-    @classmethod
-    def _scalars(cls, value: Any) -> Any:
-        return _scalars(value)
-
 
 class Role(BaseModel):
     """A role known to the master."""
 
     name: str
     weight: Annotated[float, Field(gt=0, le=1e15)] = 1.0
-    quota: Quota = Quota()
+    quota: Annotated[Quota, BeforeValidator(lambda value: {} if value is None else value)] = Quota()
     frameworks: list[Any] = []
-
-    @field_validator("quota", mode="before")
-    @classmethod
-    def _no_quota(cls, value: Any) -> Any:
-        return {} if value is None else value
 
 
 class Agent(BaseModel):
     """A machine: its reservations by role."""
 
     reserved_resources: dict[str, Amounts] = {}
-
-    @field_validator("reserved_resources", mode="before")
-    @classmethod
-    def _of_roles(cls, value: Any) -> Any:
-        return {role: _scalars(amounts) for role, amounts in value.items()} if isinstance(value, Mapping) else value
 
 
 class Framework(BaseModel):
@@ -153,11 +148,8 @@ def _fetch(place: str) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            return _decoded(file.read(LARGEST + 1), str(path))
-    except OSError as error:
-        raise DocumentError(f"{path}: cannot be read: {error.strerror}") from None
+    with failing(f"{path}: cannot be read: ", OSError, to=DocumentError), path.open("rb") as file:
+        return _decoded(file.read(LARGEST + 1), str(path))
 
 
 def _decoded(body: bytes, place: str) -> dict[str, Any]:
@@ -176,10 +168,3 @@ def _decoded(body: bytes, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DocumentError(f"{place}: not a master's state: no JSON object")
     return value
-
-
-def _scalars(value: Any) -> Any:
-    """Keep the scalar resources; ranges and sets, such as ports, are not shared by quota."""
-    if isinstance(value, Mapping):
-        return {name: amount for name, amount in value.items() if not isinstance(amount, str | list | Mapping)}
-    return {} if value is None else value

@@ -113,7 +113,11 @@ def import_yarn(path: Path, site: Path | None = None) -> Imported:
     _write_settings(found)
     _note_the_rest(found)
     found.file.check()
-    return Imported(_document(found, path, site), found.left_out)
+    source = f"{plain(path.name)}{f' and {plain(site.name)}' if site else ''} of YARN's fair scheduler"
+    unknown = [f"line {setting.line}: {plain(setting.word)}" for setting in found.file.unknown]
+    notes = {"Left out": found.left_out, "YARN itself does not know": unknown}
+    blocks = ["\n".join([block.header, *block.lines]) for block in found.blocks]
+    return Imported(document(source, notes, blocks), found.left_out)
 
 
 def _policy(found: _Import, queue: YarnQueue) -> str:
@@ -213,10 +217,8 @@ def _write_queue(found: _Import, queue: YarnQueue, above: list[str], rules: list
     block = _Block(f"[[queue]]  # {where}\nname = {json.dumps(queue.path)}")
     found.blocks.append(block)
     inner = _is_inner(queue) and (bool(queue.children) or _makes_queues(rules, queue))
-    if inner:
-        _put_policy(found, block, queue)
-    elif _policy(found, queue) != "fifo":
-        _put_order(found, block, queue)
+    if inner or _policy(found, queue) != "fifo":
+        _put_policy(found, block, queue, is_leaf=not inner)
     if "weight" in settings:
         weight = found.number(settings["weight"], float)
         if weight is not None and 0 < weight < LEAST_WEIGHT:
@@ -268,17 +270,13 @@ def _write_star(found: _Import, queue: YarnQueue, submit: list[str]) -> None:
     found.blocks.append(block)
 
 
-def _put_policy(found: _Import, block: _Block, queue: YarnQueue) -> None:
-    setting = queue.settings.get("schedulingPolicy") or found.file.defaults.get("defaultQueueSchedulingPolicy")
-    block.put("policy", f'"yarn-{_policy(found, queue)}"', setting or "YARN's default")
-
-
-def _put_order(found: _Import, block: _Block, queue: YarnQueue) -> None:
-    """Write the order of a fair leaf: fair between users here, each user's jobs in order; in YARN fair between jobs."""
+def _put_policy(found: _Import, block: _Block, queue: YarnQueue, is_leaf: bool = False) -> None:
+    """Write the policy. A fair leaf is fair between users here, and each user's jobs go in order; in YARN it is between jobs."""
     setting = queue.settings.get("schedulingPolicy") or found.file.defaults.get("defaultQueueSchedulingPolicy")
     where = f"line {setting.line}: {setting.word}" if setting else "YARN's default"
-    block.put("order", '"fair"', f"{where}, between users: a user's jobs go by priority, then by submission")
-    _put_policy(found, block, queue)
+    if is_leaf:
+        block.put("order", '"fair"', f"{where}, between users: a user's jobs go by priority, then by submission")
+    block.put("policy", f'"yarn-{_policy(found, queue)}"', where)
 
 
 def _put_apps(found: _Import, block: _Block, setting: Setting | None) -> None:
@@ -435,10 +433,3 @@ def _note_the_rest(found: _Import) -> None:
             found.leave_out_of_site(setting, "requests are not rounded up here")
         elif BOUNDS_OF_TYPES.fullmatch(word):
             found.leave_out_of_site(setting, "write it as largest_task of the queues")
-
-
-def _document(found: _Import, path: Path, site: Path | None) -> str:
-    source = f"{plain(path.name)}{f' and {plain(site.name)}' if site else ''} of YARN's fair scheduler"
-    unknown = [f"line {setting.line}: {plain(setting.word)}" for setting in found.file.unknown]
-    blocks = ["\n".join([block.header, *block.lines]) for block in found.blocks]
-    return document(source, {"Left out": found.left_out, "YARN itself does not know": unknown}, blocks)

@@ -14,6 +14,7 @@ from xml.sax.handler import ContentHandler
 from defusedxml.common import DefusedXmlException
 from defusedxml.sax import parseString
 
+from fairlead.failure import failing
 from fairlead.model.documents import LARGEST_FILE, DocumentError
 
 DEEPEST = 100
@@ -38,17 +39,13 @@ class Element:
 class _Builder(ContentHandler):
     def __init__(self) -> None:
         super().__init__()
-        self.path: list[Element] = []
-        self.top: Element | None = None
+        self.path = [Element("", 0, {})]
 
     def startElement(self, name: str, attrs: Any) -> None:
-        if len(self.path) == DEEPEST:
+        if len(self.path) > DEEPEST:
             raise SAXParseException(f"more than {DEEPEST} nested elements", None, self._locator)  # type: ignore[attr-defined]
         found = Element(name, self._locator.getLineNumber(), dict(attrs.items()))  # type: ignore[attr-defined]
-        if self.path:
-            self.path[-1].children.append(found)
-        else:
-            self.top = found
+        self.path[-1].children.append(found)
         self.path.append(found)
 
     def characters(self, content: str) -> None:
@@ -60,12 +57,10 @@ class _Builder(ContentHandler):
 
 def read_xml(path: Path) -> Element:
     """Return the outermost element of a file. Raises DocumentError, with the line, if it is not XML that can be read."""
-    try:
+    with failing(f"{path}: cannot be read: ", OSError, to=DocumentError):
         if path.stat().st_size > LARGEST_FILE:
             raise DocumentError(f"{path}: larger than {LARGEST_FILE >> 20} MiB: not a configuration")
         body = path.read_bytes()
-    except OSError as error:
-        raise DocumentError(f"{path}: cannot be read: {error.strerror}") from None
     builder = _Builder()
     try:
         parseString(body, builder, forbid_dtd=True)
@@ -73,8 +68,7 @@ def read_xml(path: Path) -> Element:
         raise DocumentError(f"{path}:{error.getLineNumber()}: not XML: {error.getMessage()}") from None
     except DefusedXmlException:
         raise DocumentError(f"{path}: has a document type or entities, which are not read: remove them") from None
-    assert builder.top is not None, "the parser raises if it finds no element"
-    return builder.top
+    return builder.path[0].children[0]  # the parser raises if it finds no element
 
 
 QUEUE_SETTINGS = {
@@ -183,10 +177,7 @@ def read_allocations(path: Path) -> Allocations:
         found.wrong(
             next(each.line for each in queues if each is not roots[0]), "a root queue contains all others: move this one into it"
         )
-    if roots:
-        found.root = _queue(found, roots[0], "")
-    else:
-        found.root = _queue(found, Element("queue", top.line, {}, children=queues), "")
+    found.root = _queue(found, roots[0] if roots else Element("queue", top.line, {}, children=queues), "")
     for child in top.children:
         word = ALIASES.get(child.name, child.name)
         if word in TOP_SETTINGS:

@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -166,10 +167,6 @@ def check_who(name: str) -> str:
     return name
 
 
-def _read_bytes(value: object) -> int:
-    return quantity.parse_quantities({"memory": value})["memory"]
-
-
 Amounts = Annotated[dict[str, int], BeforeValidator(read_quantities)]
 AmountsOrPercent = Annotated[dict[str, Any], BeforeValidator(read_amounts)]
 Strict = Annotated[float, Field(strict=True)]
@@ -179,7 +176,7 @@ Switch = Annotated[bool, Field(strict=True)]
 Weight = Annotated[Strict | dict[str, Strict], AfterValidator(_check_weight)]
 PositiveWeight = Annotated[Weight, AfterValidator(_check_positive)]
 Who = Annotated[list[Annotated[str, AfterValidator(check_who)]], Field(max_length=10_000)]
-Bytes = Annotated[int, BeforeValidator(_read_bytes)]
+Bytes = Annotated[int, BeforeValidator(partial(quantity.parse_quantity, "memory"))]
 Count = Annotated[int, Field(ge=0, le=10**9, strict=True)]
 Timeout = Annotated[float, BeforeValidator(read_timeout)]
 Seconds = Annotated[float, BeforeValidator(quantity.parse_seconds)]
@@ -236,13 +233,11 @@ class SchedulerTable(Table):
     max_losses: Annotated[int, Field(ge=1, le=100, strict=True)] = specs.Settings().max_losses
     keep_jobs: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = specs.Settings().keep_jobs
     revoke: Switch = specs.Settings().revoke
-    offer_timeout: Annotated[float, BeforeValidator(quantity.parse_seconds), Field(gt=0)] = specs.Settings().offer_timeout
+    offer_timeout: Annotated[Seconds, Field(gt=0)] = specs.Settings().offer_timeout
     offer: OfferTable | None = None
     ports: Annotated[specs.Ranges, BeforeValidator(_read_ports)] = Field(default_factory=lambda: specs.Settings().ports)
     max_jobs_of: dict[Annotated[str, Field(min_length=1, max_length=100)], Count] = Field(default_factory=dict)
-    history: Annotated[float, BeforeValidator(quantity.parse_seconds), Field(ge=86400, le=LONGEST_HALF_LIFE)] = (
-        specs.Settings().history
-    )
+    history: Annotated[Seconds, Field(ge=86400, le=LONGEST_HALF_LIFE)] = specs.Settings().history
 
 
 class BoundsTable(Table):
@@ -589,9 +584,7 @@ def read_table(path: Path) -> tuple[str, dict[str, Any]]:
         raise DocumentError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except ValueError:  # a path with a NUL
         raise DocumentError(f"{shortened(repr(str(path)))}: is not a path of a file") from None
-    long = check_digits(text)
-    if long is not None:
-        raise DocumentError(f"{path}:{long}: a number has more digits than can be read")
+    check_digits(path, text, DocumentError)
     try:
         raw = parse_json(text) if path.suffix == ".json" else tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -15,19 +15,13 @@ _WORDS = {
     "extra_forbidden": "no such key here",
     "missing": "is missing",
     "list_type": "write a list",
-    "dict_type": "write a table",
-    "model_type": "write a table",
-    "model_attributes_type": "write a table",
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "write a table"),
     "string_type": "write text",
     "string_unicode": "is not UTF-8 text",
-    "bool_type": "write true or false",
-    "bool_parsing": "write true or false",
-    "int_type": "write a whole number",
-    "int_parsing": "write a whole number",
-    "int_from_float": "write a whole number",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "write true or false"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "write a whole number"),
     "int_parsing_size": "has more digits than can be counted",
-    "float_type": "write a number",
-    "float_parsing": "write a number",
+    **dict.fromkeys(("float_type", "float_parsing"), "write a number"),
     "finite_number": "write a finite number",
 }
 
@@ -146,7 +140,7 @@ def repeated(names: Sequence[str]) -> str | None:
     return None
 
 
-def check_digits(text: str) -> int | None:
-    """Return the line of a number with too many digits to read; None if there is none."""
-    found = re.search(rf"[0-9][0-9_]{{{MOST_DIGITS},}}", text)
-    return None if found is None else text.count("\n", 0, found.start()) + 1
+def check_digits(path: object, text: str, error: type[Exception]) -> None:
+    """Raise an error with the line of a number with too many digits to read."""
+    if found := re.search(rf"[0-9][0-9_]{{{MOST_DIGITS},}}", text):
+        raise error(f"{path}:{text.count(chr(10), 0, found.start()) + 1}: a number has more digits than can be read")

@@ -254,8 +254,7 @@ def _check_place(name: str) -> str:
     return name
 
 
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
+Values = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value), Field(min_length=1)]
 
 
 class UserTable(documents.Table):
@@ -269,7 +268,7 @@ class UserTable(documents.Table):
     limit: documents.Amounts = Field(default_factory=dict)
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000, strict=True)] = 0
     queue: Annotated[str, AfterValidator(_check_place)] = ""
-    on: dict[str, Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]] = Field(default_factory=dict)
+    on: dict[str, Values] = Field(default_factory=dict)
 
 
 class ProblemDocument(documents.Table):
@@ -365,9 +364,7 @@ def _faults(document: ProblemDocument) -> list[tuple[tuple[str | int, ...], str]
         return [(("capacity",), 'nothing to share: write either capacity = { cpu = 9, memory = "18Gi" } or [[node]] tables')]
     if not document.user:
         return [(("user",), "there are no users: write [[user]] tables with name and demand")]
-    there = set(document.capacity if document.capacity is not None else ())
-    for node in document.node:
-        there |= set(node.capacity)
+    there = {*(document.capacity or ()), *(name for node in document.node for name in node.capacity)}
     if not there:
         return [(("capacity",), "there is nothing to share: name a resource, such as cpu = 9")]
     for number, key, message in documents.name_faults(document.node):

@@ -117,12 +117,17 @@ def parse_percent(value: str) -> Percent:
     return Percent(match[1])
 
 
+def total_of(quantities: Iterable[Mapping[str, int]]) -> Counter[str]:
+    """Return the sum of several vectors of quantities."""
+    total: Counter[str] = Counter()
+    for each in quantities:
+        total.update(each)
+    return total
+
+
 def check_total(capacities: Iterable[Mapping[str, int]]) -> None:
     """Raise ValueError if the sum of nodes' capacities reaches LARGEST."""
-    total: Counter[str] = Counter()
-    for capacity in capacities:
-        total.update(capacity)
-    for resource, amount in total.items():
+    for resource, amount in total_of(capacities).items():
         if amount >= LARGEST:
             raise ValueError(f"the nodes have too much {resource} together: at most {_largest(resource)}")
 

@@ -11,8 +11,6 @@ few dozen passes over the users. Ghodsi et al., NSDI 2011, section 4.1.2; Varian
 strategy-proofness; it is here for comparison.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from fairlead.model.problems import Problem
@@ -23,12 +21,11 @@ MOST_STEPS = 1000
 ACCURACY = 1e-12
 
 
-@dataclass(frozen=True)
 class Ceei:
     """Competitive equilibrium from equal incomes."""
 
-    name: str = "ceei"
-    summary: str = "equal budgets at equilibrium prices: the largest product of tasks"
+    name = "ceei"
+    summary = "equal budgets at equilibrium prices: the largest product of tasks"
 
     def divide(self, problem: Problem) -> Division:
         """Find the prices, and what each user buys. A weight is a user's budget."""
@@ -62,8 +59,3 @@ class Ceei:
             stop[buys] = np.where(full, stop[buys], np.flatnonzero(there)[(shares * found).argmax(axis=1)])
             prices[there] = found / problem.capacity[there]
         return Division(tasks, stop, np.zeros(len(stop), np.int64), prices=prices)
-
-
-def policy() -> Ceei:
-    """Competitive equilibrium from equal incomes."""
-    return Ceei()

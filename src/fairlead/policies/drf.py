@@ -16,12 +16,7 @@ from fairlead.policies.filling import ByFilling
 
 def dominant_share(used: NDArray[np.int64], capacity: NDArray[np.int64], weight: NDArray[np.float64]) -> float:
     """Compute max over resources of used / capacity / weight, each of shape (resources,); a resource of capacity 0 is ignored."""
-    largest = 0.0
-    for r in range(used.shape[0]):
-        if capacity[r] > 0:
-            share = used[r] / capacity[r] / weight[r]
-            largest = max(largest, share)
-    return largest
+    return max((used[r] / capacity[r] / weight[r] for r in range(len(used)) if capacity[r] > 0), default=0.0)
 
 
 def dominant_resource(used: NDArray[np.int64], capacity: NDArray[np.int64], weight: NDArray[np.float64]) -> int:
@@ -53,6 +48,5 @@ def inverse(values: Numbers) -> Numbers:
     return 1 / np.where(values > 0, values, values * 0 + 1)
 
 
-def policy() -> ByFilling:
-    """Dominant Resource Fairness, divisible: progressive filling of the weighted dominant shares."""
-    return ByFilling("drf", "equal dominant shares: each one's share of what it uses most of", speed)
+POLICY = ByFilling("drf", "equal dominant shares: each one's share of what it uses most of", speed)
+"""Dominant Resource Fairness, divisible: progressive filling of the weighted dominant shares."""

@@ -75,16 +75,8 @@ def fill(
     """
     n = len(speed)
     exact = demand.dtype == object
-    x = floor.copy()
-    stop, rounds = np.full(n, NOT_TAKEN, np.int64), np.zeros(n, np.int64)
-    takes_part = speed > 0
-    for j in np.flatnonzero(capacity == 0):
-        hopeless = takes_part & (demand[:, j] > 0)
-        stop[hopeless] = j
-        takes_part &= ~hopeless
-    full = takes_part & (most >= 0) & (most <= floor)
-    stop[full] = np.where(limited[full], LIMIT, DEMAND)
-    takes_part &= ~full
+    x, rounds, takes_part = floor.copy(), np.zeros(n, np.int64), speed > 0
+    stop = stopped_at_once(capacity, demand, takes_part, most, floor, limited)
     rows = np.flatnonzero(takes_part)
     if not len(rows):
         return Division(x, stop, rounds)
@@ -111,6 +103,19 @@ def fill(
     stop[rows] = np.where(met & limited[rows], LIMIT, why)
     rounds[rows] = at
     return Division(x, stop, rounds)
+
+
+def stopped_at_once(capacity: Numbers, demand: Numbers, takes_part: Any, most: Numbers, floor: Numbers, limited: Any) -> Any:
+    """Take out who needs a resource of capacity 0 or has all from the start, in `takes_part`; return why, shape (users,)."""
+    stop = np.full(len(floor), NOT_TAKEN, np.int64)
+    for j in np.flatnonzero(capacity == 0):
+        hopeless = takes_part & (demand[:, j] > 0)
+        stop[hopeless] = j
+        takes_part &= ~hopeless
+    full = takes_part & (most >= 0) & (most <= floor)
+    stop[full] = np.where(limited[full], LIMIT, DEMAND)
+    takes_part &= ~full
+    return stop
 
 
 def _as_whole_numbers(capacity: Numbers, demand: Numbers, speed: Numbers, most: Numbers, floor: Numbers) -> tuple[Any, Fraction]:

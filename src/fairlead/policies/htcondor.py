@@ -98,6 +98,5 @@ def slots(effective: Sequence[Any], total: Any, wanted: Sequence[Any] | None = N
     return found
 
 
-def policy() -> OverTime:
-    """HTCondor's user priorities among queues, by cores."""
-    return OverTime("htcondor", "shares in inverse proportion to recent use", resource="cpu")
+POLICY = OverTime("htcondor", "shares in inverse proportion to recent use", resource="cpu")
+"""HTCondor's user priorities among queues, by cores."""

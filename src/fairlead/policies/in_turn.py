@@ -57,11 +57,7 @@ def _take(left: Any, demand: Any, most: Any, order: Any, tasks: Any, stop: Any) 
             left[j] = max(left[j] - demand[i, j] * more, left[j] * 0)
 
 
-def fifo() -> Sequential:
-    """First come, first served, in the order in which users are listed."""
-    return Sequential("fifo", "each takes what it can, in the order of listing", by_priority=False)
-
-
-def priority() -> Sequential:
-    """Strict priority; equals in the order in which users are listed."""
-    return Sequential("priority", "each takes what it can, highest priority first", by_priority=True)
+FIFO = Sequential("fifo", "each takes what it can, in the order of listing", by_priority=False)
+"""First come, first served, in the order in which users are listed."""
+PRIORITY = Sequential("priority", "each takes what it can, highest priority first", by_priority=True)
+"""Strict priority; equals in the order in which users are listed."""

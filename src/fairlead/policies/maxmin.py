@@ -17,9 +17,13 @@ from fairlead.policies.filling import fill, filled_to_guarantees
 
 @dataclass(frozen=True)
 class MaxMin:
-    """Max-min fairness on `resource`."""
+    """Max-min fairness on a resource, as ``maxmin:memory``."""
 
-    resource: str
+    resource: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.resource:
+            raise PolicyError("maxmin: names no resource: write maxmin:RESOURCE, such as maxmin:memory")
 
     @property
     def name(self) -> str:
@@ -53,10 +57,3 @@ class MaxMin:
         if self.resource not in problem.resources:
             raise PolicyError(f"maxmin: there is no {self.resource!r} to share: use one of {', '.join(problem.resources)}")
         return problem.resources.index(self.resource)
-
-
-def policy(resource: str = "") -> MaxMin:
-    """Max-min fairness on a resource, as ``maxmin:memory``."""
-    if not resource:
-        raise PolicyError("maxmin: names no resource: write maxmin:RESOURCE, such as maxmin:memory")
-    return MaxMin(resource)

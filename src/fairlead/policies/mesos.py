@@ -6,7 +6,5 @@ Source: Mesos' DRF sorter. Past use does not count. A guarantee is a Mesos quota
 
 from fairlead.policies.contract import QueueOrder
 
-
-def policy() -> QueueOrder:
-    """Mesos' DRF among queues. It differs from drf only in ties and in guarantees kept for idle queues."""
-    return QueueOrder("mesos", "drf, ties by how often each was served: as in Mesos")
+POLICY = QueueOrder("mesos", "drf, ties by how often each was served: as in Mesos")
+"""Mesos' DRF among queues. It differs from drf only in ties and in guarantees kept for idle queues."""

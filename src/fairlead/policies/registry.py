@@ -8,33 +8,29 @@ from fairlead.model.arrays import shown
 from fairlead.policies.contract import DividingPolicy, OrderingPolicy, PolicyError
 
 HERE = {
-    "drf": ("drf:policy", "drf"),
-    "hdrf": ("tree:hdrf", "hdrf"),
-    "tsf": ("tsf:policy", "tsf"),
+    "drf": ("drf:POLICY", "drf"),
+    "hdrf": ("tree:HDRF", "hdrf"),
+    "tsf": ("tsf:POLICY", "tsf"),
     "asset": ("asset:policy", "asset[:RESOURCE=WORTH]"),
-    "ceei": ("ceei:policy", "ceei"),
-    "maxmin": ("maxmin:policy", "maxmin:RESOURCE"),
+    "ceei": ("ceei:Ceei", "ceei"),
+    "maxmin": ("maxmin:MaxMin", "maxmin:RESOURCE"),
     "slots": ("slots:policy", "slots:K[:overcommit]"),
-    "fifo": ("in_turn:fifo", "fifo"),
-    "priority": ("in_turn:priority", "priority"),
-    "tasks": ("tasks:policy", "tasks"),
-    "naive": ("tree:naive", "naive"),
-    "collapsed": ("tree:collapsed", "collapsed"),
+    "fifo": ("in_turn:FIFO", "fifo"),
+    "priority": ("in_turn:PRIORITY", "priority"),
+    "tasks": ("tasks:MostTasks", "tasks"),
+    "naive": ("tree:NAIVE", "naive"),
+    "collapsed": ("tree:COLLAPSED", "collapsed"),
 }
-"""Policies that divide a problem: name to maker (``module:function``, imported on use) and syntax."""
-OVER_TIME = {
-    "fairtree": ("fairtree:policy", "fairtree[:RESOURCE]"),
-    "htcondor": ("htcondor:policy", "htcondor"),
-    "sdrf": ("sdrf:policy", "sdrf"),
-}
-"""Policies that count past use, and only order queues."""
+"""Policies that divide a problem: name to the policy, or what makes it (``module:name``, imported on use), and syntax."""
 ORDERS_ONLY = {
-    **OVER_TIME,
-    "yarn-fair": ("yarn:fair", "yarn-fair"),
-    "yarn-drf": ("yarn:drf", "yarn-drf"),
-    "mesos": ("mesos:policy", "mesos"),
+    "fairtree": ("fairtree:policy", "fairtree[:RESOURCE]"),
+    "htcondor": ("htcondor:POLICY", "htcondor"),
+    "sdrf": ("sdrf:POLICY", "sdrf"),
+    "yarn-fair": ("yarn:FAIR", "yarn-fair"),
+    "yarn-drf": ("yarn:DRF", "yarn-drf"),
+    "mesos": ("mesos:POLICY", "mesos"),
 }
-"""All policies that only order queues."""
+"""Policies that only order queues."""
 LONGEST = 300
 """Longest name of a policy with its words, in characters."""
 
@@ -63,7 +59,7 @@ def find_policy(written: str, besides: Sequence[str] = ()) -> DividingPolicy:
             why = f"its module {point.module} cannot be loaded: {type(error).__name__}: {error}"
             raise PolicyError(f"{name}: {why}: mend the package, or name another policy") from None
     try:
-        found: DividingPolicy = make(*words)
+        found: DividingPolicy = make(*words) if words or callable(make) else make
     except TypeError:
         raise PolicyError(f"{written!r}: {name} is written {syntax(name)}") from None
     if not hasattr(found, "name") or not (hasattr(found, "divide") or isinstance(found, OrderingPolicy)):

@@ -111,6 +111,5 @@ def goes_first(committed: F64, taken: F64, even_part: F64, capacity: F64) -> NDA
     return np.lexsort((growth(committed, taken, even_part, capacity), priority(committed, taken, capacity)))
 
 
-def policy() -> OverTime:
-    """Stateful DRF among queues."""
-    return OverTime("sdrf", "drf, and recent use beyond an even share counts against a user")
+POLICY = OverTime("sdrf", "drf, and recent use beyond an even share counts against a user")
+"""Stateful DRF among queues."""

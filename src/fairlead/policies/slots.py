@@ -33,8 +33,7 @@ class Slots:
 
     def divide(self, problem: Problem) -> Division:
         """Share the slots max-min. A weight must be one number per user; guarantees are refused."""
-        capacity, need, size = self._slots(problem)
-        fits = (problem.demand <= size).all(axis=1) if not self.overcommit else need > 0
+        capacity, need, size, fits = self._slots(problem)
         most, limited = problem.most()
         found = fill(capacity, need[:, None], problem.weight[:, 0] * fits, most, need * 0, limited)
         stop = np.where(found.stop == 0, SLOT, found.stop)
@@ -45,24 +44,24 @@ class Slots:
 
     def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
         """Serve whole tasks to the user with the fewest slots for its weight."""
-        capacity, need, size = self._slots(problem)
-        fits = (problem.demand <= size).all(axis=1) if not self.overcommit else need > 0
+        capacity, need, _, fits = self._slots(problem)
         seen = replace(
             problem, resources=("slots",), capacity=capacity, demand=np.where(fits, need, capacity[0] + 1)[:, None],
             weight=problem.weight[:, :1], tasks=problem.most()[0], guarantee=need[:, None] * 0, limit=need[:, None] * 0 - 1,
         )  # fmt: skip
         return seen, ByKey(by_rate(1 / problem.weight[:, 0]), len(problem.users))
 
-    def _slots(self, problem: Problem) -> tuple[Numbers, Numbers, Numbers]:
-        """Return the number of slots, the slots per task of each user, and the size of a slot."""
+    def _slots(self, problem: Problem) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+        """Return the number of slots, the slots per task of each user, the size of a slot, and whose tasks fit into one."""
         if (problem.guarantee > 0).any():
             raise PolicyError("slots: cannot guarantee quantities: remove the guarantees")
         if problem.machines is not None:
             raise PolicyError("slots: divides only machines that are alike, without constraints: use drf, tsf or asset")
         if (problem.weight != problem.weight[:, :1]).any():
             raise PolicyError("slots: a weight is one number per user")
-        capacity = problem.capacity[:1] * 0 + self.slots * problem.nodes
-        return capacity, problem.tasks * 0 + 1, problem.capacity / capacity[0]
+        capacity, need = problem.capacity[:1] * 0 + self.slots * problem.nodes, problem.tasks * 0 + 1
+        size = problem.capacity / capacity[0]
+        return capacity, need, size, need > 0 if self.overcommit else (problem.demand <= size).all(axis=1)
 
 
 def policy(slots: str = "", how: str = "") -> Slots:

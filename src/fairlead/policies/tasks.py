@@ -1,6 +1,6 @@
 """The most tasks in total, by a linear program: a yardstick of efficiency, not fair."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,12 +11,11 @@ from fairlead.policies.filling import filled_to_guarantees
 from fairlead.policies.linear_programs import TOO_CLOSE, dense, solve
 
 
-@dataclass(frozen=True)
 class MostTasks:
     """Maximise the weighted number of tasks; guarantees are kept."""
 
-    name: str = "tasks"
-    summary: str = "the most tasks in total: a yardstick, not fair"
+    name = "tasks"
+    summary = "the most tasks in total: a yardstick, not fair"
 
     def divide(self, problem: Problem) -> Division:
         """Solve the linear program."""
@@ -46,8 +45,3 @@ class MostTasks:
         needed = np.where(problem.demand > 0, tight, zero - 1)
         stop = np.where(full, np.where(limited, LIMIT, DEMAND), needed.argmax(axis=1))
         return Division(tasks, stop, np.zeros(len(stop), np.int64))
-
-
-def policy() -> MostTasks:
-    """The most tasks in total."""
-    return MostTasks()

@@ -25,8 +25,6 @@ from fairlead.policies.contract import DividingPolicy, Division, Order
 from fairlead.policies.filling import ByFilling
 from fairlead.policies.tree_filling import Inner, TreeFilling, plant
 
-COLLAPSED = "collapsed"
-
 
 class TreeOrder:
     """The order of users in a tree: hdrf with `rescale`, else the naive tree."""
@@ -127,22 +125,16 @@ def flattened(problem: Problem) -> Problem:
     return replace(problem, weight=np.broadcast_to(weight[:, None], problem.demand.shape))
 
 
-def hdrf() -> Tree:
-    """Hierarchical DRF."""
-    return Tree("hdrf", "drf down a tree of queues, so that no leaf starves", rescale=True)
-
-
-def naive() -> Tree:
-    """DRF at each inner queue over all that is used below its children; it starves leaves."""
-    return Tree("naive", "drf at each inner queue as if it were a user: starves", rescale=False)
-
-
-def collapsed() -> ByFilling:
-    """DRF over the leaves alone, with weights multiplied down the tree."""
-    summary = "drf without the tree: weights multiplied down each path"
-    return ByFilling(COLLAPSED, summary, lambda problem: drf.speed(flattened(problem)))
+HDRF = Tree("hdrf", "drf down a tree of queues, so that no leaf starves", rescale=True)
+"""Hierarchical DRF."""
+NAIVE = Tree("naive", "drf at each inner queue as if it were a user: starves", rescale=False)
+"""DRF at each inner queue over all that is used below its children; it starves leaves."""
+COLLAPSED = ByFilling(
+    "collapsed", "drf without the tree: weights multiplied down each path", lambda problem: drf.speed(flattened(problem))
+)
+"""DRF over the leaves alone, with weights multiplied down the tree."""
 
 
 def knows_trees(policy: DividingPolicy) -> bool:
     """True if a policy takes the tree of queues into account."""
-    return isinstance(policy, Tree) or policy.name == COLLAPSED
+    return isinstance(policy, Tree) or policy.name == COLLAPSED.name

@@ -27,8 +27,8 @@ import numpy as np
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
 from fairlead.policies import drf
-from fairlead.policies.contract import DEMAND, LIMIT, NOT_TAKEN, Division
-from fairlead.policies.filling import filled_to_guarantees
+from fairlead.policies.contract import DEMAND, LIMIT, Division
+from fairlead.policies.filling import filled_to_guarantees, stopped_at_once
 
 CLOSE = 1e-12
 """Relative difference below which two floating-point levels are equal."""
@@ -134,25 +134,15 @@ class TreeFilling:
         self._counted = problem.capacity > 0
         self._most, self._limited = problem.most()
         self._speed = drf.speed(problem)
-        n = len(problem.users)
-        self._stop = np.full(n, NOT_TAKEN, np.int64)
-        self._round = np.zeros(n, np.int64)
+        self._round = np.zeros(len(problem.users), np.int64)
         self._rounds = 0
 
     def divide(self) -> Division:
         """Fill until all leaves are blocked."""
         problem = self._problem
         floor = filled_to_guarantees(problem, self._speed)
-        self._tasks = floor.copy()
-        self._floor = floor
-        takes_part = np.ones(len(floor), np.bool_)
-        for j in np.flatnonzero(problem.capacity == 0):
-            hopeless = takes_part & (problem.demand[:, j] > 0)
-            self._stop[hopeless] = j
-            takes_part &= ~hopeless
-        full = takes_part & (self._most >= 0) & (self._most <= floor)
-        self._stop[full] = np.where(self._limited[full], LIMIT, DEMAND)
-        self._takes_part = takes_part & ~full
+        self._tasks, self._floor, self._takes_part = floor.copy(), floor, np.ones(len(floor), np.bool_)
+        self._stop = stopped_at_once(problem.capacity, problem.demand, self._takes_part, self._most, floor, self._limited)
         self._used = (problem.demand * floor[:, None]).sum(axis=0)
         self._queues: list[_Queue] = []  # children before their parents
         top = self._unknown(1)

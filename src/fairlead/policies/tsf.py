@@ -27,6 +27,5 @@ def speed(problem: Problem) -> Numbers:
     return np.where(alone > 0, alone, alone * 0 + 1)
 
 
-def policy() -> ByFilling:
-    """Task share fairness, divisible."""
-    return ByFilling("tsf", "equal parts of what each could run alone on all machines", speed)
+POLICY = ByFilling("tsf", "equal parts of what each could run alone on all machines", speed)
+"""Task share fairness, divisible."""

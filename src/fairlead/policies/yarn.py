@@ -13,12 +13,7 @@ shares. Past use does not count. A queue of weight 0 goes last, unless it is bel
 
 from fairlead.policies.contract import QueueOrder
 
-
-def fair() -> QueueOrder:
-    """YARN's fair policy: the least memory for its weight."""
-    return QueueOrder("yarn-fair", "below its minimum first, then least memory: as in YARN", has_floors=True)
-
-
-def drf() -> QueueOrder:
-    """YARN's DRF: the smallest dominant share, then the next share."""
-    return QueueOrder("yarn-drf", "below its minimum first, then drf: as in YARN", has_floors=True)
+FAIR = QueueOrder("yarn-fair", "below its minimum first, then least memory: as in YARN", has_floors=True)
+"""YARN's fair policy: the least memory for its weight."""
+DRF = QueueOrder("yarn-drf", "below its minimum first, then drf: as in YARN", has_floors=True)
+"""YARN's DRF: the smallest dominant share, then the next share."""

@@ -149,7 +149,7 @@ class TreeDivision:
         """Divide by the demand of one task and the most tasks of each leaf; see :func:`divide_tree`."""
         if self._flat_weight is not None:
             problem = Problem.from_arrays(self._capacity, demand, tasks=most, weight=self._flat_weight)
-            return drf.policy().divide(problem).tasks
+            return drf.POLICY.divide(problem).tasks
         tree, place = self._tree, self._place
         tree.queues[:] = self._queues
         tree.queues["most"][place] = most

@@ -48,15 +48,11 @@ def without(changes: Sequence[Fact], *kinds: type[Fact]) -> list[Fact]:
 
 def reconfigured(workload: Workload, change: Callable[[list[Queue], Settings], Configuration]) -> Workload:
     """Change a workload's queues and settings, and those that are in force later."""
-
-    def changed(fact: Fact) -> Fact:
-        if not isinstance(fact, Configured):
-            return fact
-        found = change(fact.queues, fact.settings)
-        return Configured(at=fact.at, queues=found.queues, settings=found.settings)
-
-    found = change(workload.queues, workload.settings)
-    changes = [changed(fact) for fact in workload.changes]
+    found, changes = change(workload.queues, workload.settings), [*workload.changes]
+    for place, fact in enumerate(changes):
+        if isinstance(fact, Configured):
+            then = change(fact.queues, fact.settings)
+            changes[place] = Configured(at=fact.at, queues=then.queues, settings=then.settings)
     return replace(workload, queues=found.queues, settings=found.settings, changes=changes)
 
 

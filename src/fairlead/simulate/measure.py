@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 
 from fairlead.audit.over_time import one_task, standing
+from fairlead.failure import failing
 from fairlead.simulate.run import Run
 from fairlead.simulate.workload import F64, TraceError
 
 BINS = (1, 10, 100, 1000, 10_000)
 """Bins of jobs by number of tasks: up to each of these, and above the last."""
-
-
-def bin_names() -> list[str]:
-    return ["1", *(f"{low + 1}-{high}" for low, high in itertools.pairwise(BINS)), f"over {BINS[-1]}"]
+BIN_NAMES = ["1", *(f"{low + 1}-{high}" for low, high in itertools.pairwise(BINS)), f"over {BINS[-1]}"]
 
 
 def summary(run: Run, seed: int = 0) -> dict[str, Any]:
@@ -51,7 +49,7 @@ def summary(run: Run, seed: int = 0) -> dict[str, Any]:
     size = np.searchsorted(BINS, run.workload.tasks[over])
     by_size = {
         name: {"jobs": int((size == k).sum()), "mean completion": float(completion[size == k].mean())}
-        for k, name in enumerate(bin_names())
+        for k, name in enumerate(BIN_NAMES)
         if (size == k).any()
     }
     return {
@@ -203,7 +201,7 @@ def _t95(freedom: int) -> float:
     return math.tan(low) * math.sqrt(freedom)
 
 
-def write_parquet(runs: Sequence[Run], folder: Path, seeds: Sequence[int] = ()) -> list[Path]:
+def write_parquet(runs: Sequence[Run], folder: Path, seeds: Sequence[int] = ()) -> None:
     """Write `jobs.parquet`, a row per job and run, and `moments.parquet`, a row per sample, run and queue or resource.
 
     Raises TraceError if pyarrow is not installed, or the folder cannot be written.
@@ -229,12 +227,7 @@ def write_parquet(runs: Sequence[Run], folder: Path, seeds: Sequence[int] = ()) 
                 "policy": [run.policy] * count, "seed": np.full(count, seed), "at": np.repeat(run.at, len(names)),
                 "what": [what] * count, "of": names * m, "value": values.ravel(),
             }))  # fmt: skip
-    found = []
-    try:
+    with failing(f"{folder}: cannot be written: ", OSError, to=TraceError):
         folder.mkdir(parents=True, exist_ok=True)
         for name, tables in (("jobs", jobs), ("moments", moments)):
-            found.append(folder / f"{name}.parquet")
-            parquet.write_table(pa.concat_tables(tables), found[-1])
-    except OSError as error:
-        raise TraceError(f"{folder}: cannot be written: {error.strerror}") from None
-    return found
+            parquet.write_table(pa.concat_tables(tables), folder / f"{name}.parquet")

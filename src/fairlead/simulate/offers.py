@@ -8,6 +8,8 @@ scheduler, so job numbers differ from the workload's: :class:`OfferedCluster` ma
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
@@ -98,16 +100,12 @@ class OfferedCluster(SimulatedCluster):
         super().acknowledge(self.really(attempts))
 
 
+@dataclass
 class _Waiting:
     """Pending tasks of a framework as (job, index), by priority and shape; and the offers that it keeps."""
 
-    def __init__(self) -> None:
-        self.tasks: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        self.kept: set[int] = set()
-
-    def any(self) -> bool:
-        """True if any task waits."""
-        return any(self.tasks.values())
+    tasks: dict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=dict)
+    kept: set[int] = field(default_factory=set)
 
 
 class Offers:
@@ -225,32 +223,29 @@ class Offers:
     def answers(self, now: float) -> list[Request]:
         while self._wakes and self._wakes[0] <= now:
             heappop(self._wakes)
-        found = []
+        found: list[Request] = []
         while self._due and self._due[0][0] <= now:
             _, name, offer = heappop(self._due)
-            found.append(self._answer(name, offer))
+            found.append(partial(self._answer, name, offer))
         return found
 
-    def _answer(self, name: str, offer: int) -> Request:
-        def answer(state: State, now: float) -> list[Fact]:
-            row, mine = frameworks.row_of_offer(state, offer), self._waiting[name]
-            if row is None:  # rescinded meanwhile
-                return []
-            node = state.offers.node[row]
-            rows = [row, *(r for o in sorted(mine.kept) if state.offers.node[r := _row(state, o)] == node)]
-            chosen = self._chosen(state, rows, mine)
-            if not chosen and self._how.hoards:
-                mine.kept.add(offer)
-                return []
-            heappush(self._wakes, now + self._how.refuse)
-            ids = state.offers.id[rows].tolist()
-            mine.kept.difference_update(ids)
-            found = self._launch(state, name, ids, chosen, now)
-            if not mine.any() and not self._how.hoards:
-                found += frameworks.suppress(state, name, [], now)
-            return found
-
-        return answer
+    def _answer(self, name: str, offer: int, state: State, now: float) -> list[Fact]:
+        row, mine = frameworks.row_of_offer(state, offer), self._waiting[name]
+        if row is None:  # rescinded meanwhile
+            return []
+        node = state.offers.node[row]
+        rows = [row, *(r for o in sorted(mine.kept) if state.offers.node[r := _row(state, o)] == node)]
+        chosen = self._chosen(state, rows, mine)
+        if not chosen and self._how.hoards:
+            mine.kept.add(offer)
+            return []
+        heappush(self._wakes, now + self._how.refuse)
+        ids = state.offers.id[rows].tolist()
+        mine.kept.difference_update(ids)
+        found = self._launch(state, name, ids, chosen, now)
+        if not any(mine.tasks.values()) and not self._how.hoards:
+            found += frameworks.suppress(state, name, [], now)
+        return found
 
     def _chosen(self, state: State, rows: Sequence[int], mine: _Waiting) -> list[tuple[int, int]]:
         """Take the pending tasks that fit into offers of one machine."""
@@ -303,7 +298,7 @@ class Offers:
                     heappush(self._due, (now + self._how.hold, offer.framework, offer.id))
                 heappush(self._wakes, now + self._timeout)
             self._count(fact)
-        return [self._acknowledge(list(jobs))] if jobs else []
+        return [partial(self._acknowledge, list(jobs))] if jobs else []
 
     def _count(self, fact: Fact) -> None:
         match fact:
@@ -318,21 +313,18 @@ class Offers:
                 for mine in self._waiting.values():
                     mine.kept.difference_update(fact.ids)
 
-    def _acknowledge(self, jobs: Iterable[int]) -> Request:
-        def acknowledge(state: State, now: float) -> list[Fact]:
-            f, known, found = state.frameworks, list[tuple[int, int]](), list[Fact]()
-            for number in jobs:
-                who, task = f.task_of[number]
-                launched = f.tasks[who][task]
-                known += [(number, update.number) for update in launched.updates]
-                if launched.over and launched.updates[-1].what != "finished":
-                    job, index, _ = map(int, task.split("."))
-                    self._wait(job, index)
-                    found += self._want(state, who, now)
-            numbers, updates = zip(*known, strict=True) if known else ((), ())
-            return [*found, facts.UpdatesAcknowledged(at=now, jobs=list(numbers), updates=list(updates))] if known else found
-
-        return acknowledge
+    def _acknowledge(self, jobs: Iterable[int], state: State, now: float) -> list[Fact]:
+        f, known, found = state.frameworks, list[tuple[int, int]](), list[Fact]()
+        for number in jobs:
+            who, task = f.task_of[number]
+            launched = f.tasks[who][task]
+            known += [(number, update.number) for update in launched.updates]
+            if launched.over and launched.updates[-1].what != "finished":
+                job, index, _ = map(int, task.split("."))
+                self._wait(job, index)
+                found += self._want(state, who, now)
+        numbers, updates = zip(*known, strict=True) if known else ((), ())
+        return [*found, facts.UpdatesAcknowledged(at=now, jobs=list(numbers), updates=list(updates))] if known else found
 
 
 def _row(state: State, offer: int) -> int:
@@ -343,8 +335,7 @@ def _row(state: State, offer: int) -> int:
 
 def parse_answers(queues: str, text: str) -> Answers:
     """Parse ``hold=1s,refuse=5s,timeout=60s,most=25%,hoard``. Raises ValueError with the remedy."""
-    names = None if queues == "all" else frozenset(queues.split(","))
-    found = Answers(names)
+    found = Answers(None if queues == "all" else frozenset(queues.split(",")))
     for part in filter(None, text.split(",")):
         key, _, value = part.partition("=")
         if key in ("hold", "refuse", "timeout"):

@@ -82,13 +82,11 @@ def outlook(
     `now` is in seconds, as in facts. `calibration` widens the interval. At most `runs` dry runs take about `seconds`
     at most. Raises Unknown for a job that is unknown or forgotten.
     """
-    known_already = settled(state, job)
-    if known_already is not None:
+    if (known_already := settled(state, job)) is not None:
         return known_already
     in_offers = bool(state.frameworks.members) and job_row(state, job) not in run_cycle(state).job
     state, held, behind = _released(state, job, now)
-    known_already = settled(state, job)  # a gang ends with its leader
-    if known_already is not None:
+    if (known_already := settled(state, job)) is not None:  # a gang ends with its leader
         return known_already
     why = why_never(state, job)
     if why:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fairlead.charts import Axis, Chart, Series, percent, span
 from fairlead.html_page import WIDE, framed, tabled
-from fairlead.simulate.measure import bin_names, half_width, over_seeds, summary, unfairness
+from fairlead.simulate.measure import BIN_NAMES, half_width, over_seeds, summary, unfairness
 from fairlead.simulate.run import Run
 from fairlead.text_tables import folded, printed, with_names_cut
 
@@ -133,7 +133,7 @@ def run_title(found: dict[str, Any], summaries: Sequence[dict[str, Any]]) -> str
 
 def _lines(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, Get, Form]]:
     """Return the lines of a table of runs: name, value and format."""
-    sizes = [name for name in bin_names() if any(name in found["by size"] for found in summaries)]
+    sizes = [name for name in BIN_NAMES if any(name in found["by size"] for found in summaries)]
     preempts = any(found["revoked"] or found["below guarantee"] for found in summaries)
     forms: tuple[tuple[str, Form], ...] = ("completion", span), ("wait", span), ("slowdown", lambda x: f"{x:.2f}")
     return [
@@ -256,7 +256,7 @@ def _completion(runs: Mapping[str, Run]) -> Chart:
 
 def _by_size(found: Sequence[tuple[str, list[dict[str, Any]]]]) -> Chart:
     """Draw the mean completion by size of the job, as points: a log axis has no 0."""
-    names = [name for name in bin_names() if any(name in each["by size"] for _, runs in found for each in runs)]
+    names = [name for name in BIN_NAMES if any(name in each["by size"] for _, runs in found for each in runs)]
     series = [
         _over_seeds(title, [[_at("by size", name, "mean completion")(each) for each in runs] for name in names], "points")
         for title, runs in found

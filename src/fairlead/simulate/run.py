@@ -18,6 +18,7 @@ import numpy as np
 
 from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Scheduler
+from fairlead.failure import failing
 from fairlead.journal import Unrecorded
 from fairlead.model.documents import Configuration
 from fairlead.model.quantity import check_total
@@ -61,7 +62,7 @@ class Run:
     utilisation : float64, shape (samples, resources): real use as a fraction of capacity; over 1 where slots overcommit
     shares, fair : float64, shape (samples, queues): actual and entitled dominant shares (:mod:`fairlead.scheduler.entitlements`):
         DRF down the tree, over running and pending tasks
-    running, waiting : int64, shape (samples,)
+    waiting : int64, shape (samples,): pending tasks
     since : the first submission, or the end of the warm-up
     got, short : float64, shape (queues,): dominant shares times seconds: what each queue had, exactly; and what it was entitled
         to less that, from samples
@@ -92,7 +93,6 @@ class Run:
     utilisation: F64
     shares: F64
     fair: F64
-    running: I64
     waiting: I64
     since: float
     got: F64
@@ -165,7 +165,7 @@ def simulate(
     total = int(workload.tasks[~refused].sum())
     since = max(float(workload.submit[0]), warm_up + origin)
     least = _least_seconds(workload, ~refused, cluster.truth.total)
-    sampler = Sampler(cluster, workload, workload.leaves, least, samples, total, since)
+    sampler = Sampler(cluster, workload, least, samples, total, since)
     starts = np.full(len(workload.begun), np.nan) if baseline is None and len(workload.begun) else None
 
     def on_progress() -> None:
@@ -214,10 +214,8 @@ def _check(workload: Workload, warm_up: float) -> None:
     name = workload.name
     if not workload.nodes:
         raise TraceError(f"{name}: there are no machines: name some with --nodes and --node, or --config")
-    try:
+    with failing(f"{name}: ", ValueError, to=TraceError):
         check_total(node.capacity for node in workload.nodes)
-    except ValueError as error:
-        raise TraceError(f"{name}: {error}") from None
     if not len(workload.submit):
         raise TraceError(f"{name}: there are no jobs in this part of it")
     if warm_up > workload.submit[-1]:

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -50,18 +51,15 @@ class Recorder:
         for fact in found:
             if isinstance(fact, facts.TasksPlaced):
                 self.decisions += len(fact.job)
-                self._note_starts(fact)
+                if self._starts is not None:
+                    really = self._cluster.really(fact.attempts)
+                    tasks = self._cluster.truth.task[really.job - 1] + really.index
+                    self._starts[tasks] = np.fmin(self._starts[tasks], fact.at)
             elif isinstance(fact, facts.TasksRevoked):
                 self.revoked += len(fact.job)
                 self.lost += self._lost(fact)
         if self._record is not None:
             self._record(found)
-
-    def _note_starts(self, fact: facts.TasksPlaced) -> None:
-        if self._starts is not None:
-            really = self._cluster.really(fact.attempts)
-            tasks = self._cluster.truth.task[really.job - 1] + really.index
-            self._starts[tasks] = np.fmin(self._starts[tasks], fact.at)
 
     def _lost(self, fact: facts.TasksRevoked) -> float:
         """Return the work that preemption loses, up to the end of the grace period: seconds times dominant shares."""
@@ -121,10 +119,10 @@ def by_steps(s: Simulation) -> int:
             _change(s, changes[changed], requests, late, aside)
             changed += 1
         while upcoming < len(submit) and submit[upcoming] == now:
-            requests += [] if s.refused[upcoming] else [_submission(s, upcoming, aside)]
+            requests += [] if s.refused[upcoming] else [partial(_submit, s, upcoming, aside)]
             upcoming += 1
         while leaving and leaving[0][0] <= now:
-            requests.append(_withdrawal(s, leaving.popleft()[1], aside))
+            requests.append(partial(_withdraw, s, leaving.popleft()[1], aside))
         requests += late
         if s.offers is not None:
             requests += s.offers.answers(float(now))
@@ -205,20 +203,17 @@ class Aside:
                 self.take(job)
 
 
-def _submission(s: Simulation, job: int, aside: Aside) -> Request:
-    def submit(state: State, now: float) -> list[Fact]:
-        s.cluster.submit(job, int(s.workload.tasks[job]))
-        before = _not_over(s, s.workload.after.get(job, ()))
-        if before:
-            aside.before[job] = before
-            aside.put(job, int(s.workload.tasks[job]))
-        if s.offers is not None and s.offers.launches(job):
-            return s.offers.submit(state, job, now)
-        number = job + 1 if s.offers is None else s.offers.number(state, job)
-        after = [After(_number(s, other), "end") for other in before]
-        return [facts.JobSubmitted(at=now, id=number, job=msgspec.structs.replace(job_of(s.seen, job), after=after))]
-
-    return submit
+def _submit(s: Simulation, job: int, aside: Aside, state: State, now: float) -> list[Fact]:
+    s.cluster.submit(job, int(s.workload.tasks[job]))
+    before = _not_over(s, s.workload.after.get(job, ()))
+    if before:
+        aside.before[job] = before
+        aside.put(job, int(s.workload.tasks[job]))
+    if s.offers is not None and s.offers.launches(job):
+        return s.offers.submit(state, job, now)
+    number = job + 1 if s.offers is None else s.offers.number(state, job)
+    after = [After(_number(s, other), "end") for other in before]
+    return [facts.JobSubmitted(at=now, id=number, job=msgspec.structs.replace(job_of(s.seen, job), after=after))]
 
 
 def _number(s: Simulation, job: int) -> int:
@@ -237,12 +232,9 @@ def withdrawals_of(workload: Workload) -> deque[tuple[float, int]]:
     return deque(zip(at[order].tolist(), order.tolist(), strict=True))
 
 
-def _withdrawal(s: Simulation, job: int, aside: Aside) -> Request:
-    def withdraw(state: State, now: float) -> list[Fact]:
-        aside.take(job)
-        return withdraw_job(s, job, state, now)
-
-    return withdraw
+def _withdraw(s: Simulation, job: int, aside: Aside, state: State, now: float) -> list[Fact]:
+    aside.take(job)
+    return withdraw_job(s, job, state, now)
 
 
 def withdraw_job(s: Simulation, job: int, state: State, now: float) -> list[Fact]:
@@ -265,39 +257,37 @@ def _change(s: Simulation, fact: Fact, first: list[Request], last: list[Request]
         case facts.NodeLost(node=name):
             s.cluster.lose(name)
         case facts.JobCancelled() | facts.JobHeld() | facts.JobReleased() | facts.JobEdited():
-            last.append(_request_about_job(fact, aside))
+            last.append(partial(_ask_about_job, fact, aside))
         case _:
             first.append(lambda state, now: [fact])
     s.sampler.configure(fact.queues if isinstance(fact, facts.Configured) else None)
 
 
-def _request_about_job(fact: facts.JobCancelled | facts.JobHeld | facts.JobReleased | facts.JobEdited, aside: Aside) -> Request:
+def _ask_about_job(
+    fact: facts.JobCancelled | facts.JobHeld | facts.JobReleased | facts.JobEdited, aside: Aside, state: State, now: float
+) -> list[Fact]:
     """Ask for what the fact says, as people do; nothing happens where that is refused, as of a job that has ended."""
     job = fact.id - 1
-
-    def ask(state: State, now: float) -> list[Fact]:
-        found: Fact | None
-        try:
-            match fact:
-                case facts.JobCancelled():
-                    found = admission.cancel(state, fact.id, fact.indices, now)
-                    if found is not None:
-                        aside.stopping.update(_running(state, fact.id, found.indices))
-                        aside.cancel(state, job, fact.id, found.indices)
-                case facts.JobHeld():
-                    found = admission.hold(state, fact.id, now)
-                    aside.held.add(job)
-                    aside.put(job, int(state.jobs.waiting[state.job_row(fact.id)]))
-                case facts.JobReleased():
-                    found = admission.release(state, fact.id, now)
-                    aside.held.discard(job)
-                case facts.JobEdited():
-                    found = admission.edit(state, fact.id, fact)
-        except admission.Refused:
-            return []
-        return [found] if found is not None else []
-
-    return ask
+    found: Fact | None
+    try:
+        match fact:
+            case facts.JobCancelled():
+                found = admission.cancel(state, fact.id, fact.indices, now)
+                if found is not None:
+                    aside.stopping.update(_running(state, fact.id, found.indices))
+                    aside.cancel(state, job, fact.id, found.indices)
+            case facts.JobHeld():
+                found = admission.hold(state, fact.id, now)
+                aside.held.add(job)
+                aside.put(job, int(state.jobs.waiting[state.job_row(fact.id)]))
+            case facts.JobReleased():
+                found = admission.release(state, fact.id, now)
+                aside.held.discard(job)
+            case facts.JobEdited():
+                found = admission.edit(state, fact.id, fact)
+    except admission.Refused:
+        return []
+    return [found] if found is not None else []
 
 
 def _statuses(state: State, number: int) -> NDArray[np.int8]:
@@ -336,7 +326,6 @@ class Sampler:
     It also integrates shortfalls over time: over every moment with few `tasks`, else each sample stands for the time to the
     next. What queues got is exact in any case. All begins at `since`, when `on_begin` is called.
 
-    since : when the measured time begins
     pause : the simulation may go up to this time without a sample
     every : seconds that a sample stands for; 0 where every moment is measured
     short : float64, shape (queues,): entitled less actual dominant share when sampled, times seconds
@@ -348,17 +337,16 @@ class Sampler:
     on_begin: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(
-        self, cluster: SimulatedCluster, workload: Workload, names: list[str], least: float, samples: int, tasks: int,
-        since: float,
-    ) -> None:  # fmt: skip
+        self, cluster: SimulatedCluster, workload: Workload, least: float, samples: int, tasks: int, since: float
+    ) -> None:
         self._cluster, self._total, self._each = cluster, cluster.truth.total, tasks <= EXACT_UP_TO
         self._every, self._most = max(least / samples, 1.0), 10 * max(samples, 100)
-        self.since = self._next = self._since = since
+        self._next = self._since = since
         self.pause = float(np.nextafter(since, -np.inf))  # what happens at `since` itself counts
         self._at_begin: tuple[F64, F64] | None = None
-        self.missed, self.short = 0.0, np.zeros(len(names))
-        self._rows: list[tuple[float, F64, F64, F64, int, int]] = []
-        self._queues, self._names, self._resources = workload.queues, names, workload.resources
+        self.missed, self.short = 0.0, np.zeros(len(workload.leaves))
+        self._rows: list[tuple[float, F64, F64, F64, int]] = []
+        self._queues, self._names, self._resources = workload.queues, workload.leaves, workload.resources
         self.configure()
 
     def configure(self, queues: list[Queue] | None = None) -> None:
@@ -394,14 +382,14 @@ class Sampler:
             self._next += self._every
         self.pause = max(now, self._since) if self._each else self._next
 
-    def _add_up(self, row: tuple[F64, F64, F64, int, int], seconds: float) -> None:
-        _, shares, fair, *_ = row
+    def _add_up(self, row: tuple[F64, F64, F64, int], seconds: float) -> None:
+        _, shares, fair, _ = row
         # A queue of differing tasks may run all of them and still use less than its part.
         entitled = np.where(self._cluster.truth.waiting > 0, fair, np.minimum(fair, shares))
         self.short += (entitled - shares) * seconds
         self.missed += self._below() * seconds
 
-    def _measure(self) -> tuple[F64, F64, F64, int, int]:
+    def _measure(self) -> tuple[F64, F64, F64, int]:
         cluster, total = self._cluster.truth, self._total
         there = np.where(total > 0, total, 1)
         used = np.asfortranarray(cluster.used)  # whose columns numpy reduces 20 times as fast as short rows
@@ -413,7 +401,7 @@ class Sampler:
             each = (cluster.used[rows] + cluster.waits[rows]) / count[rows, None]
             tasks = self._tree.divide(total.astype(np.float64), rows, each, count[rows])
             fair[rows] = (np.asfortranarray(each) * tasks[:, None] / there).max(axis=1)
-        return used.sum(axis=0) / there, shares, fair, int(cluster.running.sum()), int(cluster.waiting.sum())
+        return used.sum(axis=0) / there, shares, fair, int(cluster.waiting.sum())
 
     def _below(self) -> int:
         """Count the queues below their guarantee."""
@@ -424,7 +412,7 @@ class Sampler:
 
     def columns(self, origin: float) -> dict[str, Any]:
         """Return the samples as arrays, by seconds since `origin`."""
-        at, utilisation, shares, fair, running, waiting = zip(*self._rows, strict=True) if self._rows else ((),) * 6
+        at, utilisation, shares, fair, waiting = zip(*self._rows, strict=True) if self._rows else ((),) * 5
         resources, queues = len(self._total), len(self._tree.leaves)
         at_end = self._cluster.measured(self._cluster.now)
         got, used = (end - begin for end, begin in zip(at_end, self._at_begin or at_end, strict=True))
@@ -432,8 +420,7 @@ class Sampler:
             "got": got, "used": used, "short": self.short, "every": self.every, "missed": self.missed,
             "at": np.array(at, float) - origin, "utilisation": np.array(utilisation, float).reshape(len(at), resources),
             "shares": np.array(shares, float).reshape(len(at), queues),
-            "fair": np.array(fair, float).reshape(len(at), queues), "running": np.array(running, np.int64),
-            "waiting": np.array(waiting, np.int64),
+            "fair": np.array(fair, float).reshape(len(at), queues), "waiting": np.array(waiting, np.int64),
         }  # fmt: skip
 
 

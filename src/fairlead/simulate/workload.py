@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.failure import Failure
+from fairlead.failure import Failure, failing
 from fairlead.model.quantity import format_quantities, parse_quantity
 from fairlead.model.specs import Job, Node, Quantities, Queue, Settings, parent_of, with_ancestors, written
 from fairlead.scheduler.admission import some
@@ -342,10 +342,8 @@ def synthetic_nodes(count: int, node: str) -> list[Node]:
     capacity: Quantities = {}
     for part in node.split(","):
         resource, _, amount = part.strip().partition("=")
-        try:
+        with failing(f"--node {node!r}: {part.strip()!r}: ", ValueError, after="; write cpu=12,memory=48GiB", to=TraceError):
             capacity[resource] = parse_quantity(resource, amount)
-        except ValueError as error:
-            raise TraceError(f"--node {node!r}: {part.strip()!r}: {error}; write cpu=12,memory=48GiB") from None
         if not resource or capacity[resource] <= 0:
             raise TraceError(f"--node {node!r}: {part.strip()!r} is not a capacity: write cpu=12,memory=48GiB")
     return [Node(f"n{i}", capacity, {}) for i in range(count)]

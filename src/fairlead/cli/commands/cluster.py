@@ -9,7 +9,7 @@ import typer
 
 from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import All, Home, Json, option
-from fairlead.cli.scheduler import change, connect, print_json
+from fairlead.cli.scheduler import change, connect, print_json, say
 from fairlead.failure import Failure
 from fairlead.plain_text import plain
 
@@ -143,7 +143,7 @@ def reload() -> None:
         done = connection.post("/v1/reload", {})
     not_taken = done.get("not_taken", [])  # a scheduler of an older version reports none
     for doubt in [*done["doubts"], *not_taken]:
-        print(f"fairlead: {plain(doubt)}", file=sys.stderr)
+        say(doubt)
     same = "the configuration has not changed" + "; accounts and groups are looked up again" * done["looked_up"]
     if not_taken:
         print("the rest of the configuration is in force")

@@ -1,7 +1,5 @@
 """Commands about configuration files. They need no scheduler."""
 
-import sys
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +7,7 @@ import typer
 
 from fairlead.cli.commands.options import Json, option
 from fairlead.cli.parsing import new_group
-from fairlead.cli.scheduler import print_json
+from fairlead.cli.scheduler import print_json, say
 from fairlead.plain_text import plain, plain_lines
 
 if TYPE_CHECKING:
@@ -70,6 +68,7 @@ def diff(
     from fairlead.cli.tables import plain_table, show
     from fairlead.engines.local.machine import this_machine
     from fairlead.model.documents import read_configuration
+    from fairlead.model.quantity import total_of
     from fairlead.policies.registry import find_policy
     from fairlead.scheduler.reports.fair_shares import share_changes
     from fairlead.service.configuration_warnings import configuration_warnings
@@ -78,15 +77,12 @@ def diff(
     for configuration in (before, after):
         configuration.nodes = configuration.nodes or [this_machine(configuration.system)]
     found = share_changes(before, after)
-    has: Counter[str] = Counter()
-    for node in after.nodes:
-        has.update(node.capacity)
-    doubts = configuration_warnings(after, has, None)
+    doubts = configuration_warnings(after, total_of(node.capacity for node in after.nodes), None)
     if as_json:
         print_json({"changes": [change._asdict() for change in found], "doubts": doubts})
         return
     for doubt in doubts:
-        print(plain_lines(f"fairlead: {new}: {doubt}"), file=sys.stderr)
+        say(f"{new}: {doubt}")
     total = {change.resource: change for change in found if change.queue == "/"}
     changed = [change for change in found if change.gained or None in (change.before, change.after)]
     table = plain_table("queue", "resource", ">before", ">after", "")
@@ -121,5 +117,5 @@ def _print_import(found: "Imported", who: str) -> None:
     print(plain_lines(found.text), end="")
     if found.left_out:
         count = f"{len(found.left_out)} setting{'s' * (len(found.left_out) > 1)}"
-        print(f"fairlead: {who}: {count} left out; the first lines list them", file=sys.stderr)
+        say(f"{who}: {count} left out; the first lines list them")
         raise typer.Exit(LEFT_OUT)

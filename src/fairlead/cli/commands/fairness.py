@@ -9,7 +9,7 @@ import typer
 from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import All, Json, Report, is_given, of_policies, option
 from fairlead.cli.scheduler import connect, print_json
-from fairlead.failure import Failure
+from fairlead.failure import Failure, failing
 from fairlead.plain_text import plain_lines
 
 if TYPE_CHECKING:
@@ -230,10 +230,8 @@ def _read_tasks(path: Path, problem: "Problem") -> dict[str, Any]:
     if unknown or missing:
         what = f"the problem has no user {unknown[0]!r}" if unknown else f"user {missing[0]!r} has no number"
         raise DocumentError(f"{path}: tasks: {what}")
-    try:
+    with failing(f"{path}: tasks: ", ValueError, to=DocumentError):
         return {user: _number(user, value) for user, value in tasks.items()}
-    except ValueError as error:
-        raise DocumentError(f"{path}: tasks: {error}") from None
 
 
 def _number(user: str, value: Any) -> Any:

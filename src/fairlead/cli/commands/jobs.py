@@ -1,6 +1,5 @@
 """Commands about a job: submit, run, show, explain and change it."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,10 +7,9 @@ import typer
 
 from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import Json, job_argument, option
-from fairlead.cli.scheduler import connect, print_json
+from fairlead.cli.scheduler import connect, print_json, say
 from fairlead.cli.selection import all_tasks, index_of, place_of, whole_job
 from fairlead.failure import Failure
-from fairlead.plain_text import plain
 
 JobId = Annotated[str, job_argument("The job's number, or its name: your newest of it.")]
 Command = Annotated[list[str], typer.Argument(help="The command and its arguments, after `--`.", metavar="-- COMMAND [ARG]")]
@@ -328,8 +326,7 @@ def edit(
     with connect() as connection:
         number = whole_job(connection, job, "a job changes", unfinished=True)
         answer = connection.post(f"/v1/jobs/{number}/edit", body)
-    if answer["warning"]:
-        print(f"fairlead: {plain(answer['warning'])}", file=sys.stderr)
+    say(answer["warning"])
     print(f"job {number} is changed" if answer["changed"] else f"job {number} asked for that already")
 
 

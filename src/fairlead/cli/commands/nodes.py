@@ -9,8 +9,7 @@ import typer
 from fairlead.cli.commands.cluster import refuse_elsewhere
 from fairlead.cli.commands.options import Home, option
 from fairlead.cli.parsing import new_group
-from fairlead.cli.scheduler import connect
-from fairlead.plain_text import plain
+from fairlead.cli.scheduler import connect, say
 
 node = new_group("node", "Let other machines join, and join with this one.")
 
@@ -31,7 +30,7 @@ def token(
     with connect() as connection:
         made = connection.post("/v1/nodes/tokens", {"name": name, "seconds": seconds("--expires", expires)})
     print(made["token"])
-    print(f"fairlead: on the machine: fairlead node join {plain(made['address'])} TOKEN", file=sys.stderr)
+    say(f"on the machine: fairlead node join {made['address']} TOKEN")
 
 
 @node.command("join")

@@ -1,14 +1,13 @@
 """Commands about one job or many, by number or selected: list, wait, print output, cancel, hold, release, run again."""
 
 import re
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fairlead.cli.commands.options import Json, job_argument, option
-from fairlead.cli.scheduler import connect, print_json
+from fairlead.cli.scheduler import connect, print_json, say
 from fairlead.cli.selection import (
     PART,
     TASK,
@@ -23,7 +22,6 @@ from fairlead.cli.selection import (
 )
 from fairlead.client.connection import Connection
 from fairlead.failure import Failure
-from fairlead.plain_text import plain
 
 MOST_EXPLAINED = 10
 """Jobs of which `wait` says how they ended, at most."""
@@ -45,8 +43,7 @@ def jobs(
 
     with connect() as connection:
         found, page = selected_jobs(connection, selection, limit)
-    if page["stalled"]:
-        print(f"fairlead: {plain(page['stalled'])}", file=sys.stderr)
+    say(page["stalled"])
     if as_json:
         print_json({**page, "jobs": found})
         return
@@ -146,9 +143,9 @@ def wait(
     for job in wrong[:MOST_EXPLAINED]:
         failed = f": {job['failed']} of {job['tasks']} tasks failed" if job["failed"] and job["tasks"] > 1 else ""
         see = "why" if job["status"] == "cancelled" else "job"
-        print(f"fairlead: job {job['id']} {job['status']}{failed}: see fairlead {see} {job['id']}", file=sys.stderr)
+        say(f"job {job['id']} {job['status']}{failed}: see fairlead {see} {job['id']}")
     if len(wrong) > MOST_EXPLAINED:
-        print(f"fairlead: and {len(wrong) - MOST_EXPLAINED} more", file=sys.stderr)
+        say(f"and {len(wrong) - MOST_EXPLAINED} more")
     raise typer.Exit(1 if wrong else 0)
 
 
@@ -189,8 +186,7 @@ def rerun(
     with connect() as connection:
         for number in chosen_jobs(connection, "rerun", jobs or [], selection):
             answer = connection.submit(f"/v1/jobs/{number}/rerun", {"failed": failed})
-            if answer["warning"]:
-                print(f"fairlead: {plain(answer['warning'])}", file=sys.stderr)
+            say(answer["warning"])
             print(answer["id"])
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from fairlead.failure import failing
 from fairlead.journal import JournalError, read_history
 from fairlead.journal.sql import SqlStore
 from fairlead.model.specs import Job, Node, Settings, holds_jobs_of
@@ -147,17 +148,14 @@ def _tasks(fact: facts.TasksFact) -> Iterator[Task]:
 def read_journal(path: Path, skip_bad: bool = False) -> Workload:
     """Read a journal. Raises TraceError if it cannot be read, or no task has ended in it."""
     past, notes = _Past(), []
-    try:
-        with closing(SqlStore(path, to_read=True)) as store:
-            known, _, found = read_history(store)
-            if known is not None:
-                past.begin(known)
-                missing = "jobs that it had forgotten are missing, with what they used and how long they took"
-                notes.append(f"{path}: begins with a snapshot: {missing}")
-            for fact in found:
-                past.take(fact)
-    except JournalError as error:
-        raise TraceError(str(error)) from None
+    with failing("", JournalError, to=TraceError), closing(SqlStore(path, to_read=True)) as store:
+        known, _, found = read_history(store)
+        if known is not None:
+            past.begin(known)
+            missing = "jobs that it had forgotten are missing, with what they used and how long they took"
+            notes.append(f"{path}: begins with a snapshot: {missing}")
+        for fact in found:
+            past.take(fact)
     if not past.took:
         raise TraceError(f"{path}: no job has an ended task")
     return _workload(past, path, notes)

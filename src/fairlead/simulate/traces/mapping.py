@@ -20,6 +20,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from fairlead.failure import failing
 from fairlead.model.faults import shortened
 from fairlead.model.quantity import parse_quantity, plain_number
 from fairlead.simulate.traces import rows
@@ -105,10 +106,8 @@ def _check(where: str, name: str, source: Source) -> None:
     if name in KNOWN and name not in TIMES:
         raise TraceError(f"{where}: has no unit: leave it out")
     if name not in KNOWN:
-        try:
+        with failing(f"{where}: unit: ", ValueError, to=TraceError):
             parse_quantity(name, source.unit)
-        except ValueError as error:
-            raise TraceError(f"{where}: unit: {error}") from None
 
 
 def mapped(path: Path, mapping: Mapping) -> Iterator[Chunk]:
@@ -121,7 +120,8 @@ def mapped(path: Path, mapping: Mapping) -> Iterator[Chunk]:
         chunks = rows.parquet(path) if kind == "parquet" else rows.delimited(path, mapping.separator, mapping.names)
     if mapping.events is not None:
         chunks = _of_events(path, chunks, mapping, mapping.events)
-    return map(_Translator(path, mapping).table, chunks)
+    amounts: dict[str, dict[str, str]] = {}
+    return (_translated(path, mapping, chunk, amounts) for chunk in chunks)
 
 
 def _check_names(path: Path, chunk: Chunk, names: Iterable[str]) -> None:
@@ -142,48 +142,43 @@ def _paths(mapping: Mapping) -> dict[str, bool]:
     return found
 
 
-class _Translator:
-    """Turns chunks of a file into chunks of a table."""
+def _translated(path: Path, mapping: Mapping, chunk: Chunk, amounts: dict[str, dict[str, str]]) -> Chunk:
+    """Turn a chunk of a file into one of a table; `amounts` are those read before, by column and text."""
+    _check_names(path, chunk, _paths(mapping))
+    for name, wanted in mapping.only.items():
+        chunk.left_out |= ~np.isin(chunk.texts(name), wanted)
+    found, broken = Chunk({}, chunk.lines, chunk.faults), [*chunk.faults]
+    found.left_out = chunk.left_out
+    for name, source in mapping.columns.items():
+        if isinstance(source, bool | int | float):
+            found.cells[name] = [str(source).lower()] * len(chunk.lines)
+        else:
+            known = amounts.setdefault(name, {"": ""})
+            found.cells[name] = _column(chunk, name, Source(source) if isinstance(source, str) else source, known)
+    found.left_out[broken] = False  # a row with a wrong number of cells says nothing
+    return found
 
-    def __init__(self, path: Path, mapping: Mapping) -> None:
-        self._path, self._mapping = path, mapping
-        self._amounts: dict[str, dict[str, str]] = {}
 
-    def table(self, chunk: Chunk) -> Chunk:
-        _check_names(self._path, chunk, _paths(self._mapping))
-        for name, wanted in self._mapping.only.items():
-            chunk.left_out |= ~np.isin(chunk.texts(name), wanted)
-        found, broken = Chunk({}, chunk.lines, chunk.faults), [*chunk.faults]
-        found.left_out = chunk.left_out
-        for name, source in self._mapping.columns.items():
-            if isinstance(source, bool | int | float):
-                found.cells[name] = [str(source).lower()] * len(chunk.lines)
-            else:
-                found.cells[name] = self._column(chunk, name, Source(source) if isinstance(source, str) else source)
-        found.left_out[broken] = False  # a row with a wrong number of cells says nothing
-        return found
-
-    def _column(self, chunk: Chunk, name: str, source: Source) -> Cells:
-        if source.start:
-            end, start = (_moments(chunk, column, source) for column in (source.end, source.start))
-            chunk.left_out |= np.isnan(end) | np.isnan(start)  # has not ended, or never started
-            return np.nan_to_num(end - start)
-        if name in TIMES:
-            found = _moments(chunk, source.column, source)
-            if name == "time_limit":
-                return ["" if np.isnan(value) else repr(value) for value in found.tolist()]
-            chunk.left_out |= np.isnan(found)
-            return np.nan_to_num(found)
-        texts = chunk.texts(source.column)
-        if source.values:
-            texts = [source.values.get(text, text) for text in texts]
-        if name in KNOWN or not source.unit:
-            return texts
-        known = self._amounts.setdefault(name, {"": ""})
-        for row, text in enumerate(texts):
-            if text not in known:
-                known[text] = chunk.attempt(row, _amount, name, text, source.unit) or ""
-        return [known[text] for text in texts]
+def _column(chunk: Chunk, name: str, source: Source, known: dict[str, str]) -> Cells:
+    if source.start:
+        end, start = (_moments(chunk, column, source) for column in (source.end, source.start))
+        chunk.left_out |= np.isnan(end) | np.isnan(start)  # has not ended, or never started
+        return np.nan_to_num(end - start)
+    if name in TIMES:
+        found = _moments(chunk, source.column, source)
+        if name == "time_limit":
+            return ["" if np.isnan(value) else repr(value) for value in found.tolist()]
+        chunk.left_out |= np.isnan(found)
+        return np.nan_to_num(found)
+    texts = chunk.texts(source.column)
+    if source.values:
+        texts = [source.values.get(text, text) for text in texts]
+    if name in KNOWN or not source.unit:
+        return texts
+    for row, text in enumerate(texts):
+        if text not in known:
+            known[text] = chunk.attempt(row, _amount, name, text, source.unit) or ""
+    return [known[text] for text in texts]
 
 
 def _amount(name: str, text: str, unit: str) -> str:

@@ -3,7 +3,6 @@
 A pod is a job of one task; its `qos` is the queue. A node's GPUs are one pool, so a fraction of a GPU may be split over several.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,19 +21,13 @@ def read_openb(path: Path, skip_bad: bool = False) -> Workload:
     machines = Rows(pods.parent / NODES, skip_bad)
     nodes: list[Node] = []
 
-    def take_nodes(chunk: Chunk) -> Callable[[I64], None]:
+    for chunk in delimited(machines.path):
         _need(machines.path, chunk, "sn", "cpu_milli", "memory_mib", "gpu", "model")
         capacity = _amounts(chunk, chunk.wholes("gpu", 0, 10**9) * 1000)
         names, models = chunk.texts("sn"), chunk.texts("model")
-
-        def keep(rows: I64) -> None:
-            for row in rows.tolist():
-                has = {name: int(x) for name, x in zip(("cpu", "memory", "gpu"), capacity[row], strict=True) if x}
-                nodes.append(Node(names[row], has, {"model": models[row]} if models[row] else {}))
-
-        return keep
-
-    machines.each(delimited(machines.path), take_nodes)
+        for row in machines.good(chunk).tolist():
+            has = {name: int(x) for name, x in zip(("cpu", "memory", "gpu"), capacity[row], strict=True) if x}
+            nodes.append(Node(names[row], has, {"model": models[row]} if models[row] else {}))
     jobs, found = read_table(pods, (_table(pods, chunk) for chunk in delimited(pods)), skip_bad)
     notes = ["openb: a pod's qos is its queue; a node's GPUs are one pool; a pod runs from scheduling to deletion"]
     return jobs.workload(pods.stem, nodes, [], machines.skipped + found.skipped, notes)

@@ -88,12 +88,6 @@ class Chunk:
         for row in np.flatnonzero(rows).tolist():
             self.refuse(row, why)
 
-    def good(self) -> I64:
-        """Return the rows that are jobs without a fault."""
-        chosen = ~self.left_out
-        chosen[[*self.faults]] = False
-        return np.flatnonzero(chosen)
-
     def _number(self, row: int, column: str, text: str, least: float, most: float) -> float:
         try:
             return read_number(text, float, least, most)
@@ -120,24 +114,24 @@ def _plain(cell: Any) -> str:
 
 
 class Rows:
-    """Goes through the rows of one file: stops at a malformed one, or skips and counts it."""
+    """Chooses the rows of one file: stops at a malformed one, or skips and counts it."""
 
     def __init__(self, path: Path, skip_bad: bool) -> None:
         self.path, self._skip_bad = path, skip_bad
         self.skipped = self.left_out = 0
 
-    def each(self, chunks: Iterator[Chunk], take: Callable[[Chunk], Callable[[I64], None]]) -> None:
-        """Call `take` with each chunk, and what that returns with the rows that are good."""
-        for chunk in chunks:
-            keep = take(chunk)
-            faults = [row for row in chunk.faults if not chunk.left_out[row]]
-            if faults and not self._skip_bad:
-                row = min(faults)
-                why = shortened(chunk.faults[row])
-                raise TraceError(f"{self.path}:{chunk.lines[row]}: {why} (--skip-bad skips such rows)")
-            self.skipped += len(faults)
-            self.left_out += int(chunk.left_out.sum())
-            keep(chunk.good())
+    def good(self, chunk: Chunk) -> I64:
+        """Return the rows of a chunk that are jobs without a fault, once all of its columns are read."""
+        faults = [row for row in chunk.faults if not chunk.left_out[row]]
+        if faults and not self._skip_bad:
+            row = min(faults)
+            why = shortened(chunk.faults[row])
+            raise TraceError(f"{self.path}:{chunk.lines[row]}: {why} (--skip-bad skips such rows)")
+        self.skipped += len(faults)
+        self.left_out += int(chunk.left_out.sum())
+        chosen = ~chunk.left_out
+        chosen[[*chunk.faults]] = False
+        return np.flatnonzero(chosen)
 
 
 def opened(path: Path, errors: str = "strict") -> TextIO:

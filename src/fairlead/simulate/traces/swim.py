@@ -1,14 +1,14 @@
 """Facebook's Hadoop clusters, 2009 and 2010 (Chen et al., SWIM, MASCOTS 2011): jobs with bytes in, shuffled and out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from fairlead.simulate.traces.rows import Chunk, Rows, delimited
+from fairlead.simulate.traces.rows import Rows, delimited
 from fairlead.simulate.traces.table import MOST_TASKS
-from fairlead.simulate.workload import I64, Jobs, Workload
+from fairlead.simulate.workload import Jobs, Workload
 
 GiB = 2**30
 
@@ -47,7 +47,7 @@ def read_swim(path: Path, skip_bad: bool = False, how: Derivation | None = None)
     kinds = np.array([jobs.shape(demand, {}) for demand in demands])
     columns = ("name", "submit", "gap", "input", "shuffle", "output")
 
-    def take(chunk: Chunk) -> Callable[[I64], None]:
+    for chunk in delimited(path, "\t", columns):
         for row, last in enumerate(chunk.texts("output")):
             if last == "":
                 here = sum(chunk.texts(name)[row] != "" for name in columns)
@@ -60,15 +60,11 @@ def read_swim(path: Path, skip_bad: bool = False, how: Derivation | None = None)
             chunk.refuse(row, f"{tasks[row]:,.0f} tasks: more than {MOST_TASKS:,}")
         seconds = np.ceil(how.start + (read + shuffled + written) / how.rate / tasks)
 
-        def keep(rows: I64) -> None:
-            drawn = rng.random((len(rows), 2))
-            leaf = users[np.searchsorted(ranks / ranks[-1], drawn[:, 0], side="right")]
-            shape = kinds[np.searchsorted(chances / chances[-1], drawn[:, 1], side="right")]
-            jobs.extend(submit[rows], leaf, shape, seconds[rows], tasks[rows])
-
-        return keep
-
-    found.each(delimited(path, "\t", columns), take)
+        rows = found.good(chunk)
+        drawn = rng.random((len(rows), 2))
+        leaf = users[np.searchsorted(ranks / ranks[-1], drawn[:, 0], side="right")]
+        shape = kinds[np.searchsorted(chances / chances[-1], drawn[:, 1], side="right")]
+        jobs.extend(submit[rows], leaf, shape, seconds[rows], tasks[rows])
     notes = [
         f"swim: tasks of {how.split >> 20} MiB in and {how.reduce_split >> 20} MiB shuffled or out, {how.start:g} s and "
         f"{how.rate / 1e6:g} MB/s each; {how.users} users; demands <CPUs, GiB> "

@@ -3,7 +3,7 @@
 import json
 import re
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 from fairlead.model.documents import check_queue_name
 from fairlead.model.faults import shortened
 from fairlead.model.quantity import parse_quantity, plain_number
-from fairlead.model.specs import USERS, Job, Quantities
+from fairlead.model.specs import USERS, Job
 from fairlead.simulate.traces.rows import Chunk, Rows
 from fairlead.simulate.workload import F64, I64, Jobs, Once, TraceError
 
@@ -77,7 +77,8 @@ def check_columns(path: Path, names: Sequence[str]) -> list[str]:
 
 def read_table(path: Path, chunks: Iterator[Chunk], skip_bad: bool) -> tuple[Jobs, Rows]:
     rows, table = Rows(path, skip_bad), _Table(path)
-    rows.each(chunks, table.take)
+    for chunk in chunks:
+        table.take(chunk, rows)
     return table.jobs, rows
 
 
@@ -95,7 +96,7 @@ class _Table:
         self._templates = Once(lambda who: self.jobs.like(Job(queue="", demand={}, user=who[0], name=who[1])))
         self._named: dict[str, tuple[int, float]] = {}
 
-    def take(self, chunk: Chunk) -> Callable[[I64], None]:
+    def take(self, chunk: Chunk, rows: Rows) -> None:
         if not self._amounts:
             self._resources = check_columns(self._path, [*chunk.cells])
             self._amounts = {name: Once(partial(parse_quantity, name)) for name in self._resources}
@@ -117,22 +118,17 @@ class _Table:
         submit = chunk.numbers("submit")
         after = self._follow(chunk, submit) if {"job", "after"} & chunk.cells.keys() else {}
 
-        def keep(rows: I64) -> None:
-            several = [x for row in rows.tolist() for x in durations[row]] if durations else []
-            flat = np.array(several, float) if durations else each[rows]
-            self.jobs.extend(
-                submit[rows], leaf[rows], shape[rows], flat, tasks[rows], lengths[rows], gang[rows], priority[rows],
-                time_limit=limit[rows], like=like[rows], after=after,
-            )  # fmt: skip
-
-        return keep
+        good = rows.good(chunk)
+        flat = np.array([x for row in good.tolist() for x in durations[row]], float) if durations else each[good]
+        self.jobs.extend(
+            submit[good], leaf[good], shape[good], flat, tasks[good], lengths[good], gang[good], priority[good],
+            time_limit=limit[good], like=like[good], after=after,
+        )  # fmt: skip
 
     def _shape(self, texts: tuple[str, ...]) -> int:
         """Return the number of a demand with its labels."""
-        demand: Quantities = {}
-        for name, text in zip(self._resources, texts, strict=False):
-            if text != "" and (amount := self._amounts[name][text]):
-                demand[name] = amount
+        given = zip(self._resources, texts, strict=False)
+        demand = {name: amount for name, text in given if text != "" and (amount := self._amounts[name][text])}
         if not demand:
             raise ValueError("asks for nothing: name an amount of some resource")
         return self.jobs.shape(demand, _labels(texts[-1]))
@@ -143,12 +139,8 @@ class _Table:
         for row, (name, others) in enumerate(zip(chunk.texts("job"), chunk.texts("after"), strict=True)):
             if row in chunk.faults or chunk.left_out[row]:
                 continue
-            try:
-                if name in self._named:
-                    raise ValueError(f"job: {name!r} exists already: choose another name")
-                before = [self._before(other, submit[row]) for other in others.split()]
-            except ValueError as error:
-                chunk.refuse(row, str(error))
+            before = chunk.attempt(row, self._before, name, others.split(), submit[row])
+            if row in chunk.faults:
                 continue
             if before:
                 found[number] = before
@@ -157,12 +149,15 @@ class _Table:
             number += 1
         return found
 
-    def _before(self, name: str, submit: float) -> int:
-        """Return the index of an earlier job by name, for a job submitted at `submit`."""
-        if name not in self._named or self._named[name][1] > submit:
-            why = "is submitted later" if name in self._named else "is not a job above"
-            raise ValueError(f"after: {name!r} {why}: a job comes after earlier ones")
-        return self._named[name][0]
+    def _before(self, name: str, others: list[str], submit: float) -> list[int]:
+        """Return the indices of the other jobs, by name, that a job submitted at `submit` comes after."""
+        if name in self._named:
+            raise ValueError(f"job: {name!r} exists already: choose another name")
+        for other in others:
+            if other not in self._named or self._named[other][1] > submit:
+                why = "is submitted later" if other in self._named else "is not a job above"
+                raise ValueError(f"after: {other!r} {why}: a job comes after earlier ones")
+        return [self._named[other][0] for other in others]
 
 
 def _durations(chunk: Chunk) -> tuple[F64, list[list[float]] | None, I64]:
