@@ -320,19 +320,9 @@ def _move_jobs(state: State, row: int, at: float) -> None:
             scheduling.count_use(state.view(), new, at)  # nothing so far
         for name in ROLE_COLUMNS:
             getattr(queues, name)[new] = getattr(queues, name)[row]
-    for name, none in (
-        ("idled_before", 0),
-        ("apart", 0),
-        ("wants", 0),
-        ("debt", 0.0),
-        ("debt_at", 0.0),
-        ("lasts", 0.0),
-        ("owed_since", 0.0),
-        ("put_off", 0.0),
-        ("wasted", 0.0),
-    ):  # only leaves have these
-        column = getattr(queues, name)
-        column[leaf], column[row] = column[row], none
+    for name in ("idled_before", "apart", "wants", "debt", "debt_at", "lasts", "owed_since", "put_off", "wasted"):
+        column = getattr(queues, name)  # only leaves have these
+        column[leaf], column[row] = column[row], 0
     jobs, leaves = state.jobs, state.groups.leaf[: state.groups.n]
     mine = np.flatnonzero(jobs.queue[: jobs.n] == row)
     jobs.queue[mine] = leaf
