@@ -166,7 +166,8 @@ def _node_joined(state: State, fact: facts.NodeJoined) -> None:
 
 
 def _capacity_changed(state: State, row: int, at: float) -> None:
-    if (state.nodes.free[row] < 0).any() or role_reservations.are_absent(state, state.cluster.specs[row].name):
+    reserved = state.frameworks.role_reservations.get(state.cluster.specs[row].name, {}).values()
+    if (state.nodes.free[row] < 0).any() or not all(reservation.there for reservation in reserved):
         of_frameworks.drop_offers_on(state, row, "node changed", at)
     role_reservations.node_joined(state, row, at)
     _nodes_changed(state, at)

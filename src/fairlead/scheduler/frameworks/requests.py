@@ -272,32 +272,25 @@ def _launchable(state: State, asked: Sequence[Job | Moves], executors: Mapping[s
     moves: list[Move] = []
     refused: list[InvalidTask | InvalidMoves] = []
     for each in asked:
+        if isinstance(each, Moves):
+            try:
+                left = reduce(Left.after, each.moves, left)
+                moves += each.moves
+            except ValueError as error:
+                refused.append(InvalidMoves(each, str(error)))
+            continue
         new = None
         try:
-            if isinstance(each, Moves):
-                left = _after(left, each)
-                moves += each.moves
-                continue
             if each.executor and each.executor not in begun:
                 new = _new_executor(state, executors[each.executor], each.task, state.cluster.specs[node].name)
             left = _without_task(state, each, launched, len(begun), left, new)
-        except (InvalidTask, InvalidMoves) as invalid:
+        except InvalidTask as invalid:
             refused.append(invalid)
             continue
         if new is not None:
             begun[each.executor] = new
         launched[each.task] = each
     return Done([*begun.values(), *launched.values()], moves, refused, left)
-
-
-def _after(left: Left, asked: Moves) -> Left:
-    """Return what is left after reservations. Raises InvalidMoves."""
-    try:
-        for move in asked.moves:
-            left = left.after(move)
-    except ValueError as error:
-        raise InvalidMoves(asked, str(error)) from None
-    return left
 
 
 def reserve(state: State, node: str, moves: Sequence[Move], now: float) -> list[Fact]:
@@ -355,16 +348,11 @@ def _without_task(state: State, job: Job, others: Mapping[str, Job], begun: int,
             if now[row] + len(others) + begun + len(both) > most[row]:
                 raise InvalidTask(job.task, f"queue {state.display_name(name)!r} would exceed its maximum of {most[row]} {kind}")
     for each in both:
-        left = _without(job.task, each, left)
+        try:
+            left = left.without(each)
+        except ValueError as lacks:
+            raise InvalidTask(job.task, f"task {job.task!r} needs {format_quantities(each.demand)}; {lacks}") from None
     return left
-
-
-def _without(task: str, job: Job, left: Left) -> Left:
-    """Return what is left of offers after the demand of a task or executor. Raises InvalidTask."""
-    try:
-        return left.without(job)
-    except ValueError as lacks:
-        raise InvalidTask(task, f"task {task!r} needs {format_quantities(job.demand)}; {lacks}") from None
 
 
 def kill(state: State, who: str, task: str, now: float) -> list[Fact]:
