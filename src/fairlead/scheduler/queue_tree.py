@@ -73,8 +73,10 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         return specs.settings_for(queue, self.declared) or self.removed.get(queue) or specs.Queue(queue)
 
     def is_declared(self, name: str) -> bool:
-        """True if a queue is declared, or is a user's leaf under a declared ``*``. A role needs no declaration."""
-        return not name or name in self.inner or specs.settings_for(name, self.declared) is not None
+        """True if a queue is declared by name, or is a user's leaf under a ``*``; one with others below it is a role."""
+        by_name = name in self.declared or name in self.inner
+        of_user = not name or specs.settings_for(name, self.declared) is not None
+        return by_name or (of_user and self.rows[name] not in self.children)
 
     def policy_of(self, name: str) -> specs.Policy:
         """Return the policy among a queue's children: its own, else the parent's if that is for trees, else drf."""

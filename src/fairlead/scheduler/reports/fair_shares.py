@@ -19,9 +19,9 @@ from fairlead.policies.filling import fill
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.entitlements import wanted_by
 from fairlead.scheduler.facts import Configured, NodeJoined
-from fairlead.scheduler.reports.usage import listed_queues
+from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import I64, UNLIMITED
+from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Bools, with_all_above
 
 Shares = list[list[Fraction]]
 """By queue row, by resource."""
@@ -74,6 +74,26 @@ def fair_shares(state: State) -> FairShares:
             found.append(np.array(whole, np.int64).reshape(n, len(state.resources)))
     _known[state] = _Known(state.version, made_of, FairShares(*found))
     return _known[state].shares
+
+
+def listed_queues(state: State) -> tuple[Bools, Bools]:
+    """Return, per queue, whether to list it; and whether it was declared once, and is neither declared nor a role now.
+
+    Listed are declared ones, roles, those with tasks, offers or reservations, and all above.
+    """
+    tree, queues, jobs = state.tree, state.queues, state.jobs
+    n = queues.n
+    declared = np.array([tree.is_declared(name) for name in tree.names], np.bool_)
+    roles = np.zeros(n, np.bool_)
+    roles[[tree.rows[leaf] for leaf in state.frameworks.at]] = True
+    has = (queues.tasks[:n] > 0) | queues.used[:n].any(axis=1) | queues.offered[:n].any(axis=1)
+    has[jobs.queue[: jobs.n][(jobs.id[: jobs.n] != NONE) & (jobs.waiting[: jobs.n] > 0)]] = True
+    apart = {queue_of(reservation.role) for here in state.frameworks.role_reservations.values() for reservation in here.values()}
+    has[[tree.rows[name] for name in apart if name in tree.rows]] = True
+    roles, has = with_all_above(roles, queues.parent[:n]), with_all_above(has, queues.parent[:n])
+    once = np.array([name in tree.removed for name in tree.names], np.bool_)
+    there = declared | roles | has
+    return there, there & once & ~declared & ~roles
 
 
 def exact_shares(state: State, takes_part: np.ndarray, demand: list[list[int]] | None = None) -> Shares:

@@ -21,8 +21,7 @@ from fairlead.scheduler.facts import Claim, Outcome
 from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, ends
 from fairlead.scheduler.history import share_over_time
 from fairlead.scheduler.preemption.claims import claims_by_leaf
-from fairlead.scheduler.reports.fair_shares import fair_shares
-from fairlead.scheduler.reports.usage import listed_queues
+from fairlead.scheduler.reports.fair_shares import fair_shares, listed_queues
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, JOB_STATUSES, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
 from fairlead.scheduler.tables import GUARANTEE, I64, NONE, PRIORITY, UNLIMITED, WHY, Bools
@@ -152,14 +151,9 @@ def describe_tasks(
 def find_task(state: State, job: int, index: int) -> TaskInfo:
     """Return one task of a job, without forecasts. Raises Unknown."""
     row = job_row(state, job)
-    check_index(job, index, int(state.jobs.tasks[row]))
+    if not 0 <= index < state.jobs.tasks[row]:
+        raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {state.jobs.tasks[row] - 1}")
     return describe_task(state, int(state.jobs.first[row]), state.index.specs[job].work, index)
-
-
-def check_index(job: int, index: int, tasks: int) -> None:
-    """Raise Unknown if a job has no task of this index."""
-    if not 0 <= index < tasks:
-        raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {tasks - 1}")
 
 
 def describe_task(state: State, begin: int, work: Work, index: int, expected: float = nan, cautious: float = nan) -> TaskInfo:
