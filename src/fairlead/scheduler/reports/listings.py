@@ -54,21 +54,8 @@ class Selection:
     since: float = -inf
     where: Callable[[Job], bool] = lambda job: True
 
-    def rows(self, state: State, before: float | None = None, most: int | None = None) -> I64:
-        """Return the rows of jobs with numbers below `before` that :meth:`has` may select, newest first: all, or the
-        first `most` or more.
-        """
-        below = None if self.queue is None else rows_below(state, self.queue)
-        end = state.jobs.n if before is None else state.index.find(int(before)) if isfinite(before) else NONE
-        end = state.jobs.n if end == NONE else end
-        found, count = list[I64](), 0
-        while end > 0 and (most is None or count < most):
-            begin = 0 if most is None else max(0, end - BLOCK)
-            found.append(self._rows_in(state, slice(begin, end), before, below))
-            end, count = begin, count + len(found[-1])
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
-
     def _rows_in(self, state: State, rows: slice, before: float | None, below: list[int] | None) -> I64:
+        """Return those of some rows of jobs, newest first, that are selected if `where` and `note` allow."""
         jobs = state.jobs
         chosen = (jobs.id[rows] != NONE) & (jobs.submitted_at[rows] >= self.since)
         if before is not None:
@@ -84,16 +71,18 @@ class Selection:
 
         Returns their rows, and the `before` of the next block; None after the last.
         """
-        rows = self.rows(state, before, 1).tolist()
-        chosen = [*islice((row for row in rows if self.has(state, row)), most)]
+        below = None if self.queue is None else rows_below(state, self.queue)
+        end = NONE if before is None or not isfinite(before) else state.index.find(int(before))
+        end, rows = state.jobs.n if end == NONE else end, list[int]()
+        while end > 0 and not rows:
+            begin = max(0, end - BLOCK)
+            rows, end = self._rows_in(state, slice(begin, end), before, below).tolist(), begin
+        specs = ((row, state.index.specs[int(state.jobs.id[row])]) for row in rows)
+        selected = (row for row, spec in specs if (not spec.note or state.jobs.failed[row] > 0) and self.where(spec))
+        chosen = [*islice(selected, most)]
         if not rows:
             return chosen, None
         return chosen, int(state.jobs.id[chosen[-1] if len(chosen) == most else rows[-1]])
-
-    def has(self, state: State, row: int) -> bool:
-        """True if the job of one of `rows` is selected."""
-        spec = state.index.specs[int(state.jobs.id[row])]
-        return (not spec.note or state.jobs.failed[row] > 0) and self.where(spec)
 
 
 class Listing:
@@ -113,14 +102,9 @@ class Listing:
         self._selection, self._before, self._limit = selection, before, limit
         self._size = 0
 
-    def read(self, state: State, most: int | None = None) -> None:
-        """Read the next jobs, at most `most`, by default all; what is found is as of now."""
-        left = self._limit + 1 - len(self.found)
-        if most is None:
-            rows = self._selection.rows(state, self._before).tolist()
-            chosen, following = [*islice((row for row in rows if self._selection.has(state, row)), left)], None
-        else:
-            chosen, following = self._selection.next(state, self._before, min(most, left))
+    def read(self, state: State, most: int) -> None:
+        """Read the next jobs, at most `most`; what is found is as of now."""
+        chosen, following = self._selection.next(state, self._before, min(most, self._limit + 1 - len(self.found)))
         for job in _jobs(state, chosen, COMMAND_CHARACTERS):
             if len(self.found) == self._limit or self._size > PAGE_CHARACTERS:
                 self.next, self.is_over = self.found[-1]["id"], True
