@@ -1,5 +1,6 @@
 """The audit over time of a journal: replays its facts from the newest snapshot before that time."""
 
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
@@ -40,13 +41,10 @@ def audit_journal(
     known, position, facts = read_history(store, end - over)
     oldest = at(position + 1) if position < last else end
     begin = min(end, max(end - over, oldest))
-    low, high = position + 1, last + 1  # the first fact in that time
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if at(middle) < begin else (low, middle)
+    first = bisect_left(range(last + 1), begin, position + 1, key=at)  # the first fact in that time
     total = last - position
     found: Any = audit_history(
-        known or new_state(), facts, begin, end, last + 1 - low, starved_after, lambda done: progress(done, total)
+        known or new_state(), facts, begin, end, last + 1 - first, starved_after, lambda done: progress(done, total)
     )
     found |= {"asked": over, "complete": known is None or oldest <= end - over}
     return found
