@@ -152,7 +152,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         ticks = slurm_ticks_of if self.policy_of(name).partition(":")[0] == "fairtree" else ticks_of
         table.tick[row], table.remains[row] = ticks(self.half_life_of(name)) if row in self.children else (0.0, 0)
         table.weight[row] = weights(spec, resources)
-        table.whole[row], table.part[row] = _fractions(table.weight[row])
+        table.whole[row], table.part[row] = np.array(_fractions(table.weight[row]), np.int64).reshape(-1, 2).T
         table.weightless[row] = spec.weight == 0
         self.write_bounds(row, table, resources, total)
         table.strict[row] = self.spec_of(specs.holds_jobs_of(name)).strict and row not in self.children
@@ -260,14 +260,10 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         return {*resources_of(spec.policy), *spec.guarantee, *spec.limit, *spec.borrow, *spec.lend, *weighed, *in_percent}
 
 
-def _fractions(weights: np.ndarray) -> tuple[list[int], list[int]]:
+def _fractions(weights: np.ndarray) -> list[tuple[int, int]]:
     """Return weights as denominators and numerators; 0 and 0 for a weight that is no small enough fraction."""
-    found = [Fraction(repr(float(w))).limit_denominator(LARGEST_WEIGHT - 1) for w in weights]
-    good = [float(f) == w and 0 < f.numerator < LARGEST_WEIGHT for f, w in zip(found, weights, strict=True)]
-    return (
-        [f.denominator if g else 0 for f, g in zip(found, good, strict=True)],
-        [f.numerator if g else 0 for f, g in zip(found, good, strict=True)],
-    )
+    found = [(w, Fraction(repr(float(w))).limit_denominator(LARGEST_WEIGHT - 1)) for w in weights]
+    return [(f.denominator, f.numerator) if float(f) == w and 0 < f.numerator < LARGEST_WEIGHT else (0, 0) for w, f in found]
 
 
 def _levels(parent: I64) -> list[I64]:

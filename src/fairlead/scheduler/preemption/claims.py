@@ -150,9 +150,7 @@ def withdraw_claims(state: State, now: float) -> list[Fact]:
         for n, tasks in where.items():
             fewer[n] = min(tasks, most - sum(fewer.values()))
         fewer = {n: tasks for n, tasks in fewer.items() if tasks}
-        found += [
-            _claimed(state, group, fewer, WHY[kind], now) if fewer else facts.ReservationDropped(at=now, id=job)
-        ]  # fmt: skip
+        found.append(_claimed(state, group, fewer, WHY[kind], now) if fewer else facts.ReservationDropped(at=now, id=job))
     return found
 
 

@@ -174,10 +174,13 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
 
 def _naming_reserved(state: State, row: int, found: dict[str, Any]) -> dict[str, Any]:
     """Return an answer with what is reserved for the job, or whose guarantee prevents that."""
-    reserved = _reserved(state, row)
-    if reserved is None:
+    mine = [kept for kept in holds_by_job(state, 0.0) if kept.job == state.jobs.id[row] and kept.why == RESERVED]
+    if not mine:
         return {**found, "text": found["text"] + kept_by_guarantee(state, int(state.jobs.group[row]))}
-    return {**found, "text": f"{found['text']}; room on {listed(reserved['nodes'])} is reserved for it", "reserved": reserved}
+    kept, names = mine[0], [state.cluster.specs[node].name for node in mine[0].nodes[:MOST_AHEAD]]
+    end, idle = kept.end if kept.end < inf else None, state.quantities(kept.idle)
+    reserved = {"nodes": names, "made": kept.made, "start": kept.start, "end": end, "slips": kept.slips, "idle": idle}
+    return {**found, "text": f"{found['text']}; room on {listed(names)} is reserved for it", "reserved": reserved}
 
 
 def _ended(state: State, job: int, row: int) -> dict[str, Any]:
@@ -449,16 +452,6 @@ def _owners(state: State, row: int, nodes: np.ndarray) -> tuple[list[dict[str, A
     words = [f"job {entry['job']} of {entry['queue']}" for entry in found[:3]]
     more = [f"{len(found) - 3} more"] if len(found) > 3 else []
     return found, ", ".join([*words, *more])
-
-
-def _reserved(state: State, row: int) -> dict[str, Any] | None:
-    for kept in holds_by_job(state, 0.0):
-        if kept.job == state.jobs.id[row] and kept.why == RESERVED:
-            end = kept.end if kept.end < inf else None
-            names = [state.cluster.specs[node].name for node in kept.nodes[:MOST_AHEAD]]
-            entry = {"nodes": names, "made": kept.made, "start": kept.start, "end": end, "slips": kept.slips}
-            return {**entry, "idle": state.quantities(kept.idle)}
-    return None
 
 
 def _ahead_in_queue(state: State, cycle: Cycle, group: int) -> list[int]:
