@@ -15,7 +15,7 @@ from fairlead.scheduler.history import begin_ticks, share_evenly
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.scheduling import link_tasks
 from fairlead.scheduler.kernel.view import BEGAN, ENDED, NEXT_TICK
-from fairlead.scheduler.queue_tree import beside, mark_exact
+from fairlead.scheduler.queue_tree import DECLARED, beside, mark_exact
 from fairlead.scheduler.state import GroupKey, State
 from fairlead.scheduler.tables import FITS, I64, NONE, TABLES, Jobs, Tasks, vector
 
@@ -102,7 +102,8 @@ def _write_siblings(state: State, up: int, begin: int, end: int) -> None:
         if pattern == NONE or pattern in tree.children:
             pattern = tree.undeclared[up] = next(row for row in range(begin, end) if row not in own)
             write_queue(state, pattern)
-        tree.copy_declaration(pattern, begin, end, state.queues)
+        for column in (getattr(state.queues, name) for name in DECLARED):
+            column[begin:end] = column[pattern]
     for row in sorted(own):
         write_queue(state, row)
 

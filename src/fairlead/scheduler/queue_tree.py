@@ -138,12 +138,6 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         """True if a queue has, or had, a declaration of its own: not one that all its siblings may share."""
         return name in self.declared or name in self.removed or specs.holds_jobs_of(name) != name
 
-    def copy_declaration(self, row: int, begin: int, end: int, table: Queues) -> None:
-        """Write these rows like a sibling's: all are leaves without a declaration of their own."""
-        for name in DECLARED:
-            column = getattr(table, name)
-            column[begin:end] = column[row]
-
     def write(self, row: int, table: Queues, resources: list[str], total: I64) -> None:
         """Write a queue's declaration into its row; `total` is the capacity of the cluster."""
         name = self.names[row]

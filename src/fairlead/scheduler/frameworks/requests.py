@@ -216,23 +216,14 @@ def accept(
     done = _launchable(state, chosen, programs, node, there)
     if not done.launched and not done.moves:
         return decline(state, who, ids, refuse_seconds, now), done.refused
-    first, count, found = state.index.last + 1, len(done.launched), list[Fact]()
-    numbers, left = [*range(first, first + count)], done.left
-    found.append(
-        facts.OffersAccepted(
-            at=now,
-            framework=who,
-            ids=ids,
-            jobs=numbers,
-            left=left.free,
-            until=until(refuse_seconds, now),
-            left_apart=left.apart,
-            parts=[
-                min(1.0, max((job.taken.get(name, 0) / has for name, has in there.free.items() if has), default=0.0))
-                for job in done.launched
-            ],
-        )
+    first, count, left, refused_until = state.index.last + 1, len(done.launched), done.left, until(refuse_seconds, now)
+    numbers = [*range(first, first + count)]
+    taken = [[job.taken.get(name, 0) / has for name, has in there.free.items() if has] for job in done.launched]
+    parts = [min(1.0, max(each, default=0.0)) for each in taken]
+    accepted = facts.OffersAccepted(
+        at=now, framework=who, ids=ids, jobs=numbers, left=left.free, until=refused_until, left_apart=left.apart, parts=parts
     )
+    found: list[Fact] = [accepted]
     owner = account_of(member.framework)
     for move in done.moves:
         found.append(facts.ResourcesReserved(at=now, node=node, **move._asdict(), account=owner if move.mark else ""))

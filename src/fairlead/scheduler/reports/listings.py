@@ -24,7 +24,7 @@ from fairlead.scheduler.preemption.claims import claims_by_leaf
 from fairlead.scheduler.reports.fair_shares import fair_shares, listed_queues
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, JOB_STATUSES, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
-from fairlead.scheduler.tables import GUARANTEE, I64, NONE, PRIORITY, UNLIMITED, WHY, Bools
+from fairlead.scheduler.tables import GUARANTEE, NONE, PRIORITY, UNLIMITED, WHY, Bools
 
 COMMAND_CHARACTERS = 1000
 """Maximum characters of a command in a listing; a single job has all of it."""
@@ -54,35 +54,27 @@ class Selection:
     since: float = -inf
     where: Callable[[Job], bool] = lambda job: True
 
-    def _rows_in(self, state: State, rows: slice, before: float | None, below: list[int] | None) -> I64:
-        """Return those of some rows of jobs, newest first, that are selected if `where` and `note` allow."""
-        jobs = state.jobs
-        chosen = (jobs.id[rows] != NONE) & (jobs.submitted_at[rows] >= self.since)
-        if before is not None:
-            chosen &= jobs.id[rows] < before
-        if below is not None:
-            chosen &= np.isin(jobs.queue[rows], below)
-        if self.statuses:
-            chosen &= np.isin(jobs.statuses(rows), [JOB_STATUSES.index(status) for status in self.statuses])
-        return rows.start + np.flatnonzero(chosen)[::-1]
-
     def next(self, state: State, before: float | None, most: int) -> tuple[list[int], int | None]:
         """Look through a block of rows of jobs with numbers below `before`, newest first, for at most `most` selected jobs.
 
         Returns their rows, and the `before` of the next block; None after the last.
         """
-        below = None if self.queue is None else rows_below(state, self.queue)
+        jobs, below = state.jobs, None if self.queue is None else rows_below(state, self.queue)
         end = NONE if before is None or not isfinite(before) else state.index.find(int(before))
-        end, rows = state.jobs.n if end == NONE else end, list[int]()
+        end, rows = jobs.n if end == NONE else end, list[int]()
         while end > 0 and not rows:
-            begin = max(0, end - BLOCK)
-            rows, end = self._rows_in(state, slice(begin, end), before, below).tolist(), begin
-        specs = ((row, state.index.specs[int(state.jobs.id[row])]) for row in rows)
-        selected = (row for row, spec in specs if (not spec.note or state.jobs.failed[row] > 0) and self.where(spec))
-        chosen = [*islice(selected, most)]
-        if not rows:
-            return chosen, None
-        return chosen, int(state.jobs.id[chosen[-1] if len(chosen) == most else rows[-1]])
+            block = slice(max(0, end - BLOCK), end)
+            chosen = (jobs.id[block] != NONE) & (jobs.submitted_at[block] >= self.since)
+            if before is not None:
+                chosen &= jobs.id[block] < before
+            if below is not None:
+                chosen &= np.isin(jobs.queue[block], below)
+            if self.statuses:
+                chosen &= np.isin(jobs.statuses(block), [JOB_STATUSES.index(status) for status in self.statuses])
+            end, rows = block.start, (block.start + np.flatnonzero(chosen)[::-1]).tolist()
+        specs = ((row, state.index.specs[int(jobs.id[row])]) for row in rows)
+        found = [*islice((row for row, spec in specs if (not spec.note or jobs.failed[row] > 0) and self.where(spec)), most)]
+        return found, int(jobs.id[found[-1] if len(found) == most else rows[-1]]) if rows else None
 
 
 class Listing:
