@@ -4,7 +4,6 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from fractions import Fraction
 from math import inf
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
@@ -299,17 +298,11 @@ def _granted(declared: I64, parent: I64, levels: list[I64], total: I64, floors: 
     return np.where(declared > 0, room, 0), below, room
 
 
-class OverCommitment(NamedTuple):
-    """Guarantees of a resource below `queue` that add up to more than there is: `guaranteed` of `there`."""
+def over_committed(queues: list[specs.Queue], capacity: specs.Quantities) -> list[tuple[str, str, int, int]]:
+    """Return where the guarantees of these queues exceed a cluster's capacity, or those of a queue above. A ``*`` counts once.
 
-    queue: str
-    resource: str
-    guaranteed: int
-    there: int
-
-
-def over_committed(queues: list[specs.Queue], capacity: specs.Quantities) -> list[OverCommitment]:
-    """Return where the guarantees of these queues exceed a cluster's capacity, or those of a queue above. A ``*`` counts once."""
+    That is, queue and resource, what those below the queue are guaranteed together, and what there is.
+    """
     tree, table = QueueTree(), Queues([0])
     tree.configure(queues)
     tree.add(sorted({specs.ROOT, *(queue.name for queue in queues)}), table)
@@ -327,7 +320,7 @@ def over_committed(queues: list[specs.Queue], capacity: specs.Quantities) -> lis
     there = np.where(declared > 0, declared, room)
     there[0] = total
     return [
-        OverCommitment(tree.names[row], resources[r], int(below[row, r]), int(there[row, r]))
+        (tree.names[row], resources[r], int(below[row, r]), int(there[row, r]))
         for row, r in np.argwhere(below > there).tolist()
         if (row == 0 or declared[row, r]) and not floors[row]
     ]

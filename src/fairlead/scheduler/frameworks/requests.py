@@ -8,7 +8,6 @@ changes anything.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -213,25 +212,25 @@ def accept(
     chosen = [replace(each, **role) if isinstance(each, Job) else each for each in asked]
     programs = {name: replace(job, **role) for name, job in executors.items()}
     there = _left_in(state, ids, rows)
-    done = _launchable(state, chosen, programs, node, there)
-    if not done.launched and not done.moves:
-        return decline(state, who, ids, refuse_seconds, now), done.refused
-    first, count, left, refused_until = state.index.last + 1, len(done.launched), done.left, until(refuse_seconds, now)
+    launched, moves, refused, left = _launchable(state, chosen, programs, node, there)
+    if not launched and not moves:
+        return decline(state, who, ids, refuse_seconds, now), refused
+    first, count, refused_until = state.index.last + 1, len(launched), until(refuse_seconds, now)
     numbers = [*range(first, first + count)]
-    taken = [[job.taken.get(name, 0) / has for name, has in there.free.items() if has] for job in done.launched]
+    taken = [[job.taken.get(name, 0) / has for name, has in there.free.items() if has] for job in launched]
     parts = [min(1.0, max(each, default=0.0)) for each in taken]
     accepted = facts.OffersAccepted(
         at=now, framework=who, ids=ids, jobs=numbers, left=left.free, until=refused_until, left_apart=left.apart, parts=parts
     )
     found: list[Fact] = [accepted]
     owner = account_of(member.framework)
-    for move in done.moves:
+    for move in moves:
         found.append(facts.ResourcesReserved(at=now, node=node, **move._asdict(), account=owner if move.mark else ""))
-    found += [facts.JobSubmitted(at=now, id=number, job=job) for number, job in zip(numbers, done.launched, strict=True)]
+    found += [facts.JobSubmitted(at=now, id=number, job=job) for number, job in zip(numbers, launched, strict=True)]
     if count:
         zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
         found.append(facts.TasksPlaced(at=now, job=np.array(numbers, np.int64), index=zeros, attempt=ones, node=node * ones))
-    return found, done.refused
+    return found, refused
 
 
 def _left_in(state: State, offers: Sequence[int], rows: I64) -> Left:
@@ -247,17 +246,13 @@ def _left_in(state: State, offers: Sequence[int], rows: I64) -> Left:
     return Left(state.quantities(state.offers.rest[rows].sum(axis=0)), apart, whole, numbers)
 
 
-class Done(NamedTuple):
-    """The answer to an accept: what is launched, reserved and refused, and what is left."""
+def _launchable(
+    state: State, asked: Sequence[Job | Moves], executors: Mapping[str, Job], node: int, left: Left
+) -> tuple[list[Job], list[Move], list[InvalidTask | InvalidMoves], Left]:
+    """Return what is launched, reserved and refused on a node, each in what the previous ones leave, and what is left at last.
 
-    launched: list[Job]
-    moves: list[Move]
-    refused: list[InvalidTask | InvalidMoves]
-    left: Left
-
-
-def _launchable(state: State, asked: Sequence[Job | Moves], executors: Mapping[str, Job], node: int, left: Left) -> Done:
-    """Select what can be launched or reserved on a node, each in what the previous ones leave, executors before their tasks."""
+    Executors come before their tasks.
+    """
     begun: dict[str, Job] = {}
     launched: dict[str, Job] = {}
     moves: list[Move] = []
@@ -281,7 +276,7 @@ def _launchable(state: State, asked: Sequence[Job | Moves], executors: Mapping[s
         if new is not None:
             begun[each.executor] = new
         launched[each.task] = each
-    return Done([*begun.values(), *launched.values()], moves, refused, left)
+    return [*begun.values(), *launched.values()], moves, refused, left
 
 
 def reserve(state: State, node: str, moves: Sequence[Move], now: float) -> list[Fact]:
