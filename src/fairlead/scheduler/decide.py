@@ -78,14 +78,10 @@ def run_cycle(state: State) -> Cycle:
     n = state.groups.n
     cache = state.order.groups
     mine = cache.stop_cycle[:n] == state.order.counts[CYCLE] - 1
-    stop = np.where(mine, cache.stop[:n], NOT_REACHED)
-    return Cycle(
-        state.order.planned["planned_job"][: plan.count].copy(),
-        state.order.planned["planned_node"][: plan.count].copy(),
-        stop,
-        np.where(mine, cache.stop_order[:n], 0),
-        np.where(mine, cache.stop_job[:n], NONE),
-    )
+    kept = ((cache.stop, NOT_REACHED), (cache.stop_order, 0), (cache.stop_job, NONE))
+    stop, order, job = (np.where(mine, column[:n], otherwise) for column, otherwise in kept)
+    placed, on = (state.order.planned[name][: plan.count].copy() for name in ("planned_job", "planned_node"))
+    return Cycle(placed, on, stop, order, job)
 
 
 def _plan(state: State, most: int, now: float, thorough: bool, strict: bool) -> Plan:

@@ -95,9 +95,8 @@ class State(Records):
     def held_rows(self, nodes: Iterable[int] | None = None) -> I64:
         """Return the rows of tasks that hold resources, on some nodes or all."""
         if nodes is not None:
-            return np.sort(
-                np.array([task for node in nodes for task in linked(self.nodes.task[node], self.tasks.after)], np.int64)
-            )
+            tasks = [task for node in nodes for task in linked(self.nodes.task[node], self.tasks.after)]
+            return np.array(sorted(tasks), np.int64)
         status = self.tasks.status[: self.tasks.n]
         return np.flatnonzero((status >= PLACED) & (status <= REVOKING))
 

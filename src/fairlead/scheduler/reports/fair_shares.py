@@ -7,6 +7,7 @@ in whole tasks.
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import product
 from math import floor
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -144,16 +145,11 @@ def share_changes(old: Configuration, new: Configuration) -> list[Change]:
     before, after = (_shares(configuration) for configuration in (old, new))
     names = sorted({*before, *after}, key=lambda name: name.split("/") * bool(name))
     resources = sorted({resource for shares in (before, after) for row in shares.values() for resource in row})
-    return [
-        Change(
-            written(name),
-            resource,
-            before[name].get(resource, 0) if name in before else None,
-            after[name].get(resource, 0) if name in after else None,
-        )
-        for name in names
-        for resource in resources
-    ]
+    found = []
+    for name, resource in product(names, resources):
+        old_share, new_share = (shares[name].get(resource, 0) if name in shares else None for shares in (before, after))
+        found.append(Change(written(name), resource, old_share, new_share))
+    return found
 
 
 def _shares(configuration: Configuration) -> dict[str, dict[str, int]]:

@@ -259,12 +259,9 @@ def list_cards(state: State, there: Mapping[str, Sequence[int]]) -> dict[str, li
     """Return the cards of each node; `there` has their numbers."""
     rows = state.held_rows()
     rows = rows[state.tasks.cards[rows].any(axis=1)]
-    attempts = zip(*(column.tolist() for column in state.attempts_of(rows)), strict=True)
-    whose: dict[tuple[int, int], tuple[int, int]] = {}
-    for (job, index, _), node, words in zip(
-        attempts, state.tasks.node[rows].tolist(), state.tasks.cards[rows].tolist(), strict=True
-    ):
-        whose |= {(node, card): (job, index) for card in cards_of(words)}
+    job, index, _ = state.attempts_of(rows)
+    columns = (column.tolist() for column in (job, index, state.tasks.node[rows], state.tasks.cards[rows]))
+    whose = {(node, card): (job, index) for job, index, node, words in zip(*columns, strict=True) for card in cards_of(words)}
     found: dict[str, list[CardInfo]] = {}
     for row, spec in enumerate(state.cluster.specs):
         drained = state.drained_cards(row)
