@@ -151,11 +151,8 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         table.strict[row] = self.spec_of(specs.holds_jobs_of(name)).strict and row not in self.children
         table.max_tasks[row] = UNLIMITED if spec.max_tasks is None else spec.max_tasks
         table.max_jobs[row] = UNLIMITED if spec.max_jobs is None else spec.max_jobs
-        self._write_claims(row, table)
-
-    def _write_claims(self, row: int, table: Queues) -> None:
-        """Write when a queue may preempt others and be preempted; the parent's row is written already."""
-        name, up = self.names[row], table.parent[row]
+        # When it may preempt others and be preempted; the parent's row is written already.
+        up = table.parent[row]
         until_guarantee = self.inherited(name, "guarantee_timeout", GUARANTEE_TIMEOUT_SECONDS)
         until_share = self.inherited(name, "fair_share_timeout", specs.NEVER)
         table.guarantee_timeout[row] = until_guarantee if until_guarantee < specs.NEVER else inf
@@ -308,15 +305,11 @@ def over_committed(queues: list[specs.Queue], capacity: specs.Quantities) -> lis
     tree.add(sorted({specs.ROOT, *(queue.name for queue in queues)}), table)
     named = {r for queue in queues for r in (*queue.guarantee, *queue.guarantee_percent)} - {specs.ALL}
     resources = sorted({*capacity, *named})
-    table.widen(len(resources))
     total = vector(capacity, resources)
-    for row, name in enumerate(tree.names):
-        spec = tree.spec_of(name)
-        table.declared[row] = amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0)
-    n = table.n
-    declared = table.declared[:n]
-    floors = tree.floors()
-    _, below, room = _granted(declared, table.parent[:n], _levels(table.parent[:n]), total, floors)
+    by_row = map(tree.spec_of, tree.names)
+    declared = np.array([amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0) for spec in by_row])
+    parent, floors = table.parent[: table.n], tree.floors()
+    _, below, room = _granted(declared, parent, _levels(parent), total, floors)
     there = np.where(declared > 0, declared, room)
     there[0] = total
     return [

@@ -143,8 +143,7 @@ def tear_down(state: State, who: str, now: float) -> list[Fact]:
 def _gone(state: State, who: str, now: float) -> list[Fact]:
     found: list[Fact] = [facts.FrameworkGone(at=now, id=who)]
     for launched in state.frameworks.tasks.get(who, {}).values():
-        stopped = cancel(state, launched.job, None, now) if not launched.over else None
-        found += [stopped] if stopped is not None else []
+        found += [] if launched.over else _stopped(state, launched.job, now, by_framework=False)
     for number, executor in state.frameworks.executors.items():
         found += shut_down(state, number, now) if executor.framework == who else []
     return found

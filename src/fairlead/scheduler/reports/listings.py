@@ -238,21 +238,18 @@ def list_nodes(state: State) -> list[NodeInfo]:
     nodes = state.nodes
     held = state.tasks.node[state.held_rows()]
     tasks = np.bincount(held, minlength=nodes.n)
-    found: list[NodeInfo] = []
-    for row, spec in enumerate(state.cluster.specs):
-        if nodes.forgotten[row]:
-            continue
-        found.append(
-            {
-                "name": spec.name,
-                "status": "lost" if not nodes.up[row] else "draining" if nodes.draining[row] else "up",
-                "capacity": state.quantities(nodes.capacity[row]),
-                "used": state.quantities(nodes.capacity[row] - nodes.free[row]),
-                "labels": spec.labels,
-                "tasks": int(tasks[row]),
-            }
-        )
-    return found
+    return [
+        {
+            "name": spec.name,
+            "status": "lost" if not nodes.up[row] else "draining" if nodes.draining[row] else "up",
+            "capacity": state.quantities(nodes.capacity[row]),
+            "used": state.quantities(nodes.capacity[row] - nodes.free[row]),
+            "labels": spec.labels,
+            "tasks": int(tasks[row]),
+        }
+        for row, spec in enumerate(state.cluster.specs)
+        if not nodes.forgotten[row]
+    ]
 
 
 def list_cards(state: State, there: Mapping[str, Sequence[int]]) -> dict[str, list[CardInfo]]:
