@@ -73,9 +73,9 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
 
     def is_declared(self, name: str) -> bool:
         """True if a queue is declared by name, or is a user's leaf under a ``*``; one with others below it is a role."""
-        by_name = name in self.declared or name in self.inner
-        of_user = not name or specs.settings_for(name, self.declared) is not None
-        return by_name or (of_user and self.rows[name] not in self.children)
+        if name in self.declared or name in self.inner:
+            return True
+        return (not name or specs.settings_for(name, self.declared) is not None) and self.rows[name] not in self.children
 
     def policy_of(self, name: str) -> specs.Policy:
         """Return the policy among a queue's children: its own, else the parent's if that is for trees, else drf."""
