@@ -459,7 +459,7 @@ def place(state: State, rng: np.random.Generator, number: int, now: float) -> No
 def test_where_greedy_picks_suffice_the_plan_is_that_of_a_second_planner(seed):
     state, now = random_world(seed), 1000.0
     bucket = int(state.jobs.group[state.job_row(99)])
-    taken = preempt_for_claims(state, now).facts
+    taken, _ = preempt_for_claims(state, now)
     planner = Planner(state, now, bucket)
     revoked = [f for f in taken if isinstance(f, TasksRevoked)]
     if not planner.asked or state.order.groups.hopeless[bucket]:
@@ -504,7 +504,7 @@ def is_served(seed: int) -> bool | None:
     ranked = not planner.asked
     if (ranked and not planner.is_ranked()) or len(planner.runs) > 12:
         return None
-    taken = preempt_for_claims(state, now).facts
+    taken, _ = preempt_for_claims(state, now)
     found = {t for f in taken if isinstance(f, TasksRevoked) for t in state.current_tasks(f.attempts).tolist()}
     if not any(isinstance(f, NodesClaimed) for f in taken):
         return None if planner.any_plan(ranked) is None else False
@@ -531,7 +531,7 @@ def is_served_together(seed: int) -> bool | None:
     ]
     if any(map(planner.serves_together, sets[: 2 ** len(own)])):
         return None
-    taken = preempt_for_claims(state, now).facts
+    taken, _ = preempt_for_claims(state, now)
     if not any(isinstance(f, NodesClaimed) for f in taken):
         return False if any(map(planner.serves_together, sets)) else None
     found = {t for f in taken if isinstance(f, TasksRevoked) for t in state.current_tasks(f.attempts).tolist()}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fairlead.model.problems import Problem
 from fairlead.policies.registry import find_policy
-from fairlead.scheduler.entitlements import divide_tree
+from fairlead.scheduler.entitlements import TreeDivision
 from random_cases import cases
 
 INF = np.inf
@@ -23,7 +23,7 @@ def divide(parent, capacity, leaves, demand, most, weight=None, guarantee=None, 
     limit = np.full((n, m), INF) if limit is None else limit
     max_tasks = np.full(n, INF) if max_tasks is None else max_tasks
     tree = (np.asarray(parent), weight, guarantee, limit, max_tasks)
-    return divide_tree(there, *tree, np.asarray(leaves), np.asarray(demand, float), np.asarray(most, float))
+    return TreeDivision(there, *tree, np.asarray(leaves)).divide(np.asarray(demand, float), np.asarray(most, float))
 
 
 small = st.integers(0, 6)

@@ -380,7 +380,7 @@ def test_a_job_is_found_by_name_among_many_of_others_a_block_of_rows_at_a_time()
     apply(state, Configured(at=0.0, queues=[Queue("a")], settings=Settings()))
     for jobs in ([job] * 10_000, [replace(job, name="mine")] * 3, [job] * 10_000):
         apply(state, JobSubmitted(at=0.0, id=state.index.last + 1, job=jobs[0], more=jobs[1:]))
-    for most, reads in ((500, 6), (2, 7), (None, 1)):
+    for most, reads in ((500, 6), (2, 7)):
         listing, count = Listing(Selection(where=lambda spec: spec.name == "mine")), 0
         while not listing.is_over:
             listing.read(state, most)

@@ -287,7 +287,7 @@ def test_a_scheduler_that_checks_itself_ends_where_something_does_not_add_up(mon
     with pytest.raises(AssertionError, match="queue 'A': the order has level"):
         check_order(state)
     state.queues.used[state.tree.rows["A"]] += 1
-    with pytest.raises(AssertionError, match="queue 'A' uses"):
+    with pytest.raises(AssertionError, match="queue 'A': used is"):
         scheduler.step()
 
 

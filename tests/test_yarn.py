@@ -297,7 +297,7 @@ def is_starved(state, queue, kind):
     if kind == GUARANTEE:
         view = state.order.ready(state, 1)
         return bool(scheduling.guarded_part(view, bucket, scheduling.kept_for_claims(view))[0] != NONE)
-    looked = [fact for fact in preempt_for_claims(state, 1e6).facts if isinstance(fact, SharesLooked)]
+    looked = [fact for fact in preempt_for_claims(state, 1e6)[0] if isinstance(fact, SharesLooked)]
     return queue in looked[0].short
 
 

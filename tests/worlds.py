@@ -25,7 +25,8 @@ from fairlead.scheduler.tables import NONE, RESERVATION, UNLIMITED
 def list_jobs(state: State, *wanted) -> dict:
     """A complete listing as a page: of a selection, by default all jobs, below a number, with at most so many."""
     listing = Listing(*(wanted or (Selection(),)))
-    listing.read(state)
+    while not listing.is_over:
+        listing.read(state, 1000)
     return {"jobs": listing.found, "next": listing.next}
 
 

@@ -58,11 +58,8 @@ def this_machine() -> str:
 def read(journal: Path) -> Head | None:
     """Read the current head; None if there is none. Raises JournalError if the file cannot be read."""
     try:
-        file = _open(path_of(journal), os.O_RDONLY)
-        try:
-            found = newest(os.pread(file, 2 * _SLOT, 0))
-        finally:
-            os.close(file)
+        with os.fdopen(_open(path_of(journal), os.O_RDONLY), "rb") as file:
+            found = newest(file.read(2 * _SLOT))
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -15,20 +15,8 @@ from typing import NamedTuple
 
 import msgspec
 
-import fairlead
 from fairlead.journal.sql import SqlStore
-from fairlead.journal.store import (
-    Damaged,
-    Envelope,
-    Forgotten,
-    JournalError,
-    JournalFull,
-    JournalLost,
-    Part,
-    Record,
-    Snapshot,
-    newer,
-)
+from fairlead.journal.store import Damaged, Envelope, Forgotten, JournalFull, JournalLost, Part, Record, Snapshot, newer
 from fairlead.journal.used_days import UsedDays
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.effects import apply, new_state
@@ -267,7 +255,7 @@ class Journal:
         try:
             return decode(record.body)
         except msgspec.ValidationError as error:  # the checksum is right, so another fairlead wrote it
-            raise self._newer(f"fact {record.envelope.sequence}: {error}") from None
+            raise newer(self._store.name, f"fact {record.envelope.sequence}: {error}", self._store.writer) from None
         except msgspec.DecodeError as error:
             raise Damaged(self._store.name, f"fact {record.envelope.sequence} cannot be read: {error}") from None
 
@@ -287,12 +275,9 @@ class Journal:
         try:
             return snapshot.load(bodies(), msgspec.msgpack.Decoder(UsedDays | None).decode)
         except msgspec.ValidationError as error:
-            raise self._newer(f"its snapshot: {error}") from None
+            raise newer(self._store.name, f"its snapshot: {error}", self._store.writer) from None
         except (msgspec.DecodeError, ValueError) as error:
             raise Damaged(self._store.name, f"the snapshot cannot be read: {error}") from None
-
-    def _newer(self, what: str) -> JournalError:
-        return newer(self._store.name, what, self._store.writer, fairlead.__version__)
 
 
 class Unrecorded:

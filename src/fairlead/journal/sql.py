@@ -418,7 +418,7 @@ class SqlStore:
         version = int(meta["schema_version"])
         if version > SCHEMA_VERSION:
             what = f"schema {version}, this one knows {SCHEMA_VERSION}"
-            raise store.newer(self.name, what, meta.get("fairlead", "an unknown one"), fairlead.__version__)
+            raise store.newer(self.name, what, meta.get("fairlead", "an unknown one"))
         if version < OLDEST_VERSION:
             raise store.JournalError(
                 f"{self.name}: written by an older fairlead (schema {version}, this one reads {OLDEST_VERSION} to "

@@ -7,6 +7,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import fairlead
 from fairlead.failure import Failure
 
 
@@ -132,9 +133,9 @@ def page_of(records: Iterable[Record]) -> list[Record]:
     return page
 
 
-def newer(name: str, what: object, writer: str, reader: str) -> NewerJournal:
-    """Return the error for `what` version `writer` wrote and version `reader` does not know."""
+def newer(name: str, what: object, writer: str) -> NewerJournal:
+    """Return the error for `what` version `writer` wrote and this one does not know."""
     return NewerJournal(
-        f"{name}: written by a newer fairlead ({what}; {writer} wrote last, this is {reader}): "
+        f"{name}: written by a newer fairlead ({what}; {writer} wrote last, this is {fairlead.__version__}): "
         "upgrade fairlead, or start with another --home"
     )

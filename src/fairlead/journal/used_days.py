@@ -62,8 +62,7 @@ class UsedDays(msgspec.Struct):
         if isinstance(fact, TasksFinished):
             self._finish(state, fact)
         elif isinstance(fact, NodeLost) and fact.node in state.cluster.rows:
-            rows = state.held_rows()
-            rows = rows[state.tasks.node[rows] == state.cluster.rows[fact.node]]
+            rows = state.held_rows([state.cluster.rows[fact.node]])
             self.hold(state, rows, state.tasks.started_at[rows], fact.at, np.ones(len(rows), np.bool_))
 
     def look(self, state: State, at: float) -> None:

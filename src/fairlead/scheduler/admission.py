@@ -509,8 +509,7 @@ def change_nodes(state: State, nodes: Sequence[Node], now: float) -> list[facts.
     found: list[facts.Fact] = []
     total = dict(zip(state.resources, state.cluster.capacity.tolist(), strict=True))
     for node in nodes:
-        _known_node(state, node.name)
-        row = state.cluster.rows[node.name]
+        row = _known_node(state, node.name)
         for name in {*node.capacity, *state.cluster.specs[row].capacity}:
             more = node.capacity.get(name, 0) - state.cluster.specs[row].capacity.get(name, 0)
             total[name] = total.get(name, 0) + more
@@ -524,14 +523,12 @@ def change_nodes(state: State, nodes: Sequence[Node], now: float) -> list[facts.
 
 def drain(state: State, node: str, now: float, cards: Sequence[int] = (), there: Sequence[int] = ()) -> facts.NodeDrained:
     """Drain a node, or some of the cards `there`: it finishes what it has and takes no more."""
-    _known_node(state, node)
-    return facts.NodeDrained(at=now, node=node, cards=_known_cards(node, cards, there))
+    return facts.NodeDrained(at=now, node=node, cards=_known_cards(state, node, cards, there))
 
 
 def resume(state: State, node: str, now: float, cards: Sequence[int] = (), there: Sequence[int] = ()) -> facts.NodeResumed:
     """Undo :func:`drain`."""
-    _known_node(state, node)
-    return facts.NodeResumed(at=now, node=node, cards=_known_cards(node, cards, there))
+    return facts.NodeResumed(at=now, node=node, cards=_known_cards(state, node, cards, there))
 
 
 def forget_cards(state: State, node: str, there: Sequence[int] | None, now: float) -> list[facts.Fact]:
@@ -546,7 +543,8 @@ def forget_cards(state: State, node: str, there: Sequence[int] | None, now: floa
     return [facts.NodeResumed(at=now, node=node, cards=gone)] if gone else []
 
 
-def _known_cards(node: str, cards: Sequence[int], there: Sequence[int]) -> list[int]:
+def _known_cards(state: State, node: str, cards: Sequence[int], there: Sequence[int]) -> list[int]:
+    _known_node(state, node)
     unknown = sorted({*cards} - {*there})
     if unknown:
         has = ", ".join(map(str, there)) or "none"
@@ -559,8 +557,7 @@ def forget(state: State, node: str, now: float) -> facts.NodeForgotten | facts.N
     row = state.cluster.rows.get(node)
     if node in state.cluster.members and (row is None or state.nodes.forgotten[row]):
         return facts.NodeLeft(at=now, node=node)
-    _known_node(state, node)
-    if state.nodes.up[state.cluster.rows[node]]:
+    if state.nodes.up[_known_node(state, node)]:
         raise Refused(f"node {node!r} is up: it can be forgotten when it is lost; `fairlead drain {node}` empties it")
     return facts.NodeForgotten(at=now, node=node)
 
@@ -598,7 +595,8 @@ def replace_certificate(state: State, before: str, certificate: str, now: float)
     return [facts.NodeAdmitted(at=now, node=names[before], certificate=certificate)], names[before]
 
 
-def _known_node(state: State, node: str) -> None:
-    there = [name for name, row in state.cluster.rows.items() if not state.nodes.forgotten[row]]
+def _known_node(state: State, node: str) -> int:
+    there = {name: row for name, row in state.cluster.rows.items() if not state.nodes.forgotten[row]}
     if node not in there:
-        raise Unknown(f"there is no node {node!r}: there is {', '.join(there[:10])}")
+        raise Unknown(f"there is no node {node!r}: there is {', '.join([*there][:10])}")
+    return there[node]

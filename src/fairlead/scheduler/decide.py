@@ -78,14 +78,10 @@ def run_cycle(state: State) -> Cycle:
     n = state.groups.n
     cache = state.order.groups
     mine = cache.stop_cycle[:n] == state.order.counts[CYCLE] - 1
-    stop = np.where(mine, cache.stop[:n], NOT_REACHED)
-    return Cycle(
-        state.order.planned["planned_job"][: plan.count].copy(),
-        state.order.planned["planned_node"][: plan.count].copy(),
-        stop,
-        np.where(mine, cache.stop_order[:n], 0),
-        np.where(mine, cache.stop_job[:n], NONE),
-    )
+    kept = ((cache.stop, NOT_REACHED), (cache.stop_order, 0), (cache.stop_job, NONE))
+    stop, order, job = (np.where(mine, column[:n], otherwise) for column, otherwise in kept)
+    placed, on = (state.order.planned[name][: plan.count].copy() for name in ("planned_job", "planned_node"))
+    return Cycle(placed, on, stop, order, job)
 
 
 def _plan(state: State, most: int, now: float, thorough: bool, strict: bool) -> Plan:
@@ -131,7 +127,8 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
             facts.NodesReserved(at=now, id=job, nodes=nodes, tasks=tasks, start=start, slips=slips, apart=apart, number=number)
         )
     elif plan.what == DROP:
-        found.append(_dropped(state, plan.about, now))
+        job, number = int(state.holds.job[plan.about]), int(state.holds.number[plan.about])
+        found.append(facts.ReservationDropped(at=now, id=job, number=number))
     elif plan.count or offers:
         if plan.count:
             placed = _placed(state, plan.count, now)
@@ -177,10 +174,6 @@ def next_step(state: State, event: float, now: float, happened: float) -> tuple[
     return scheduling.next_step(view, event, True, now, happened)
 
 
-def _dropped(state: State, hold: int, now: float) -> facts.ReservationDropped:
-    return facts.ReservationDropped(at=now, id=int(state.holds.job[hold]), number=int(state.holds.number[hold]))
-
-
 def _revocable_wait(state: State) -> bool:
     """True if revocable jobs wait: they may exceed limits into idle resources."""
     b = state.groups
@@ -197,10 +190,12 @@ def settle_first(state: State, now: float) -> list[Fact]:
     found: list[Fact] = []
     if state.broken_gangs:
         found += _end_broken_gangs(state, now)
-    late = [attempt for attempt in state.deadlines.over(now, state.runs) if attempt[0] not in state.broken_gangs]
-    if late:  # what is left of a broken gang is stopped already
-        job, index, attempt = np.array(late, np.int64).T.copy()
-        found.append(facts.TasksExpired(at=now, job=job, index=index, attempt=attempt))
+    if state.deadlines and state.deadlines[0][0] <= now:
+        late = sorted(attempt for at, attempt in state.deadlines if at <= now and state.runs(attempt))
+        late = [attempt for attempt in late if attempt[0] not in state.broken_gangs]  # what is left of these is stopped already
+        if late:
+            job, index, number = np.array(late, np.int64).T.copy()
+            found.append(facts.TasksExpired(at=now, job=job, index=index, attempt=number))
     waits = state.dependencies
     found += [facts.JobCancelled(at=now, id=job) for job in sorted(waits.doomed)]
     lost = sorted(waits.doomed_tasks.items())
@@ -218,7 +213,7 @@ def _to_forget(state: State) -> list[int]:
     """Return the ended jobs to forget now: several at once, when there are too many."""
     keep, last = state.settings.keep_jobs, state.index.last
     most = keep + max(0, keep // 20)
-    if state.ended_count() + state.index.heavier > most:  # an upper bound
+    if len(state.ended_jobs()) + state.index.heavier > most:  # an upper bound
         remembered = _remembered(state)
         if remembered > most:
             return _choose_forgotten(state, remembered - keep)
@@ -232,10 +227,10 @@ def _remembered(state: State) -> int:
     """Count the ended jobs that are remembered; a large job counts as several."""
     heavy = state.index.heavy
     if not heavy:
-        return state.ended_count()
+        return len(state.ended_jobs())
     rows = state.job_rows(np.fromiter(heavy, np.int64, len(heavy)))
     more = np.fromiter(heavy.values(), np.int64, len(heavy))
-    return state.ended_count() + int(more[~np.isnan(state.jobs.finished_at[rows])].sum())
+    return len(state.ended_jobs()) + int(more[~np.isnan(state.jobs.finished_at[rows])].sum())
 
 
 def _choose_forgotten(state: State, surplus: int) -> list[int]:

@@ -1,7 +1,7 @@
-"""What jobs wait for, time limits of attempts, and jobs under the caps on users' jobs."""
+"""What jobs wait for, and jobs under the caps on users' jobs."""
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from math import inf
 
 from msgspec import Struct, field
@@ -131,36 +131,6 @@ class Dependencies(Struct, dict=True, forbid_unknown_fields=True):
             return []
         del self.waits_for[follower]
         return [follower]
-
-
-Attempt = tuple[int, int, int]
-"""Job, index, number."""
-
-
-class Deadlines(Struct):
-    """Attempts by the end of their time limit; ended attempts are dropped once they come first."""
-
-    _heap: list[tuple[float, Attempt]] = field(default_factory=list)
-
-    def add(self, at: float, attempt: Attempt) -> None:
-        """Add the deadline of an attempt."""
-        heapq.heappush(self._heap, (at, attempt))
-
-    def clean(self, runs: Callable[[Attempt], bool]) -> None:
-        """Drop leading attempts that no longer run."""
-        while self._heap and not runs(self._heap[0][1]):
-            heapq.heappop(self._heap)
-
-    def over(self, now: float, runs: Callable[[Attempt], bool]) -> list[Attempt]:
-        """Return the running attempts past their deadline, ordered by job."""
-        if not self._heap or self._heap[0][0] > now:
-            return []
-        return sorted(attempt for at, attempt in self._heap if at <= now and runs(attempt))
-
-    def refill(self, entries: Iterable[tuple[float, Attempt]]) -> None:
-        """Replace all entries."""
-        self._heap = list(entries)
-        heapq.heapify(self._heap)
 
 
 class JobCaps(Struct):

@@ -5,7 +5,8 @@ jobs that are more than their tasks: gangs, dependencies.
 """
 
 import re
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
+from heapq import heappop, heappush
 from typing import NamedTuple, get_args
 
 import numpy as np
@@ -127,7 +128,9 @@ def _configured(state: State, fact: facts.Configured) -> None:
     of_frameworks.queues_configured(state)
     scheduling.count_pending(state.view())  # the lines may be others
     state.order.invalidate()
-    _admit_by_caps(state, caps_before, fact.at)
+    if state.settings.max_jobs_of != caps_before:  # jobs that are in stay in
+        waited = sorted(job for jobs in state.job_caps.waits.values() for job in jobs)
+        enter_all(state, count_admitted(state) or waited, fact.at)
 
 
 def _below_guarantee(state: State) -> Bools:
@@ -143,14 +146,6 @@ def _note_below(state: State, before: Bools, at: float) -> None:
     state.queues.below_since[: len(now)][now] = at
 
 
-def _admit_by_caps(state: State, before: dict[str, int], at: float) -> None:
-    """Admit waiting jobs after the caps on users' jobs changed. Jobs that are in stay in."""
-    if state.settings.max_jobs_of != before:
-        waited = sorted(job for jobs in state.job_caps.waits.values() for job in jobs)
-        for job in count_admitted(state) or waited:
-            enter_group_if_ready(state, state.job_row(job), at)
-
-
 def _node_joined(state: State, fact: facts.NodeJoined) -> None:
     growth.ensure_resources(state, fact.node.capacity)
     row = state.cluster.rows.get(fact.node.name)
@@ -163,20 +158,16 @@ def _node_joined(state: State, fact: facts.NodeJoined) -> None:
     row = state.cluster.join(fact.node, state.nodes, state.resources)
     _capacity_changed(state, row, fact.at)
     if (state.cluster.closed_to, state.cluster.only_to, state.cluster.older) != before:
-        _constrain_again(state, fact.at)
-
-
-def _constrain_again(state: State, at: float) -> None:
-    """Constrain waiting jobs to the nodes that are open to their users."""
-    state.kinds.clear()
-    for number, job in sorted(state.index.specs.items(), key=lambda item: item[0]):
-        row = state.job_row(number)
-        if np.isnan(state.jobs.finished_at[row]) and growth.ensure_shape(state, job) != state.jobs.shape_row[row]:
-            _reshape(state, row, job, at)
+        state.kinds.clear()
+        for number, job in sorted(state.index.specs.items(), key=lambda item: item[0]):
+            row = state.job_row(number)
+            if np.isnan(state.jobs.finished_at[row]) and growth.ensure_shape(state, job) != state.jobs.shape_row[row]:
+                _reshape(state, row, job, fact.at)  # it waits for the nodes that are open to its user
 
 
 def _capacity_changed(state: State, row: int, at: float) -> None:
-    if (state.nodes.free[row] < 0).any() or role_reservations.are_absent(state, state.cluster.specs[row].name):
+    reserved = state.frameworks.role_reservations.get(state.cluster.specs[row].name, {}).values()
+    if (state.nodes.free[row] < 0).any() or not all(reservation.there for reservation in reserved):
         of_frameworks.drop_offers_on(state, row, "node changed", at)
     role_reservations.node_joined(state, row, at)
     _nodes_changed(state, at)
@@ -300,14 +291,11 @@ def _add_dependencies(state: State, row: int, number: int, job: Job, at: float) 
             _tasks_ended(state, other, np.arange(state.jobs.tasks[before]), at)
         if not np.isnan(state.jobs.finished_at[before]):
             _release_dependents(state, other, at)
-        elif other in starts and _has_started(state, before):
-            _enter_all(state, state.dependencies.started(other, state.index.specs), at)
+        elif other in starts:
+            tasks = slice(state.jobs.first[before], state.jobs.first[before] + state.jobs.tasks[before])
+            if not np.isnan(state.tasks.started_at[tasks]).all():
+                enter_all(state, state.dependencies.started(other, state.index.specs), at)
     enter_group_if_ready(state, row, at)
-
-
-def _has_started(state: State, row: int) -> bool:
-    tasks = slice(state.jobs.first[row], state.jobs.first[row] + state.jobs.tasks[row])
-    return bool((~np.isnan(state.tasks.started_at[tasks])).any())
 
 
 def _delay(state: State, row: int, places: I64) -> None:
@@ -442,10 +430,10 @@ def _tasks_started(state: State, fact: facts.TasksStarted) -> None:
     if state.frameworks.have_tasks:
         of_frameworks.note_started(state, rows, fact.at)
     for job in state.dependencies.followers and sorted(state.dependencies.followers.keys() & {*fact.job.tolist()}):
-        _enter_all(state, state.dependencies.started(job, state.index.specs), fact.at)
+        enter_all(state, state.dependencies.started(job, state.index.specs), fact.at)
     for k in scheduling.limited(view, rows).tolist():
         until = float(state.tasks.started_at[state.jobs.first[rows[k]] + fact.index[k]] + state.jobs.time_limit[rows[k]])
-        state.deadlines.add(until, (int(fact.job[k]), int(fact.index[k]), int(fact.attempt[k])))
+        heappush(state.deadlines, (until, (int(fact.job[k]), int(fact.index[k]), int(fact.attempt[k]))))
 
 
 def _tasks_finished(state: State, fact: facts.TasksFinished) -> None:
@@ -612,7 +600,13 @@ def _change_status(state: State, fact: facts.TasksRevoked | facts.TasksExpired, 
     wrong = np.flatnonzero(after == IMPOSSIBLE)
     _refuse(state, int(wrong[0]) if len(wrong) else -1, fact.job, fact.index, what)
     state.tasks.status[tasks] = after
-    state.deadlines.clean(state.runs)
+    _drop_deadlines(state)
+
+
+def _drop_deadlines(state: State) -> None:
+    """Drop the first deadlines as far as they are of attempts that no longer run."""
+    while state.deadlines and not state.runs(state.deadlines[0][1]):
+        heappop(state.deadlines)
 
 
 def _nodes_changed(state: State, at: float) -> None:
@@ -666,7 +660,7 @@ def _finish(state: State, attempts: facts.Attempts, outcome: facts.Ints, code: f
     for job in state.dependencies.paired and state.dependencies.paired.keys() & {*attempts.job.tolist()}:
         _tasks_ended(state, job, attempts.index[attempts.job == job], at)
     of_frameworks.make_way(state, at, state.tasks.node[state.jobs.first[rows] + attempts.index])
-    state.deadlines.clean(state.runs)
+    _drop_deadlines(state)
     changed = {*touched.tolist()} - {NONE}
     if state.index.led:
         changed |= {row for row in rows[attempts.index == 0].tolist() if ends_early(state, row)}
@@ -716,8 +710,8 @@ def _admit_others(state: State, row: int, at: float) -> None:
     waits = not jobs.startable(row) or state.dependencies.waits(job, state.index.specs[job])
     stopped = jobs.held[row] or job in state.broken_gangs or waits
     over = not np.isnan(jobs.finished_at[row]) or (stopped and jobs.holding[row] == 0)
-    for job in leave(state, row) if over and state.settings.max_jobs_of else []:
-        enter_group_if_ready(state, state.job_row(job), at)
+    if over and state.settings.max_jobs_of:
+        enter_all(state, leave(state, row), at)
 
 
 def ends_early(state: State, row: int) -> bool:
@@ -731,17 +725,16 @@ def ends_early(state: State, row: int) -> bool:
 def _release_dependents(state: State, ended: int, at: float) -> None:
     row = state.job_row(ended)
     success = bool(state.jobs.failed[row] == 0 and state.jobs.cancelled[row] == 0)
-    _enter_all(state, state.dependencies.ended(ended, success, state.index.specs), at)
+    enter_all(state, state.dependencies.ended(ended, success, state.index.specs), at)
 
 
-def _enter_all(state: State, jobs: list[int], at: float) -> None:
+def enter_all(state: State, jobs: Iterable[int], at: float) -> None:
+    """Put jobs into their groups, those that are ready."""
     for job in jobs:
         enter_group_if_ready(state, state.job_row(job), at)
 
 
-def _effects() -> dict[type[facts.Fact], Callable[..., None]]:
-    named = {**vars(of_frameworks), **globals()}
-    return {fact: named[re.sub("(?=[A-Z])", "_", fact.__name__).lower()] for fact in get_args(facts.AnyFact)}
-
-
-EFFECTS = _effects()
+_NAMED = {**vars(of_frameworks), **globals()}
+EFFECTS: dict[type[facts.Fact], Callable[..., None]] = {
+    fact: _NAMED[re.sub("(?=[A-Z])", "_", fact.__name__).lower()] for fact in get_args(facts.AnyFact)
+}

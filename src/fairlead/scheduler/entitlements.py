@@ -23,7 +23,7 @@ from fairlead.scheduler.kernel.scheduling import Tree, add_waiting, fill_tree
 from fairlead.scheduler.kernel.view import DIVIDED_SOMEWHERE
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import F64, I64, NONE, UNLIMITED, Bools
+from fairlead.scheduler.tables import F64, I64, NONE, UNLIMITED, Bools, with_all_above
 
 FLAT_FROM_LEAVES = 200
 """Leaves directly below the root from which on an unbounded division ignores the tree: the same result, faster."""
@@ -63,10 +63,10 @@ def parts_of(state: State, frameworks: bool = False) -> Parts:
     leaves = np.flatnonzero(is_leaf & (running + waiting > 0))
     count = (running + waiting)[leaves]
     each = (used[leaves] + waits[leaves]) / count[:, None]
-    tasks = divide_tree(
+    tasks = TreeDivision(
         total, state.queues.parent[:n], state.queues.weight[:n], state.queues.guarantee[:n],
-        bounds(state.queues.limit[:n]), bounds(state.queues.max_tasks[:n]), leaves, each, count,
-    )  # fmt: skip
+        bounds(state.queues.limit[:n]), bounds(state.queues.max_tasks[:n]), leaves,
+    ).divide(each, count)  # fmt: skip
     size = np.where(total > 0, total, 1)
     shares = each * tasks[:, None] / size
     resource = shares.argmax(axis=1) if len(total) else np.zeros(len(leaves), np.int64)
@@ -91,26 +91,16 @@ def bounds(limits: I64) -> F64:
     return np.where(limits == UNLIMITED, np.inf, limits)
 
 
-def divide_tree(
-    capacity: F64, parent: I64, weight: F64, guarantee: ArrayLike, limit: F64, max_tasks: F64, leaves: I64, demand: F64,
-    most: ArrayLike,
-) -> F64:  # fmt: skip
-    """Divide capacity among leaves of a tree by DRF: tasks per leaf; see :mod:`fairlead.scheduler.kernel`.
+class TreeDivision:
+    """Divides capacity among leaves of a tree by DRF: prepared once, for any number of demands.
+
+    See :mod:`fairlead.scheduler.kernel`.
 
     capacity : shape (resources,)
     parent : int64, shape (queues,): rows, parents before children; the root is the first, its parent NONE
     weight, guarantee, limit : shape (queues, resources)
     max_tasks : shape (queues,): inf for none, as in `limit`
     leaves : int64, shape (leaves,): rows of the leaves that take part
-    demand, most : shape (leaves, resources), (leaves,): demand of one task, and how many tasks each leaf can use
-    """
-    return TreeDivision(capacity, parent, weight, guarantee, limit, max_tasks, leaves).divide(demand, most)
-
-
-class TreeDivision:
-    """:func:`divide_tree` in two steps: the tree is prepared once, and divided for any number of demands.
-
-    The parameters are those of :func:`divide_tree`.
     """
 
     def __init__(
@@ -121,7 +111,10 @@ class TreeDivision:
         self._capacity, self._flat_weight = capacity, weight[leaves] if flat else None
         if flat:
             return
-        rows, place = _with_ancestors(parent, leaves)
+        chosen = np.zeros(len(parent), np.bool_)
+        chosen[0] = chosen[leaves] = True
+        chosen = with_all_above(chosen, parent)
+        rows, place = np.flatnonzero(chosen), np.cumsum(chosen) - 1  # and where each queue is among these
         n, m = len(rows), len(capacity)
         queues = np.zeros(n, Tree.ARRAYS["queues"][0])
         queues["parent"] = np.where(parent[rows] == NONE, NONE, place[parent[rows]])
@@ -146,7 +139,10 @@ class TreeDivision:
         )  # fmt: skip
 
     def divide(self, demand: F64, most: ArrayLike) -> F64:
-        """Divide by the demand of one task and the most tasks of each leaf; see :func:`divide_tree`."""
+        """Return the tasks of each leaf.
+
+        demand, most : shape (leaves, resources), (leaves,): demand of one task, and how many tasks each leaf can use
+        """
         if self._flat_weight is not None:
             problem = Problem.from_arrays(self._capacity, demand, tasks=most, weight=self._flat_weight)
             return drf.POLICY.divide(problem).tasks
@@ -158,18 +154,6 @@ class TreeDivision:
         if not fill_tree(tree):
             raise AssertionError("the division of the tree did not terminate")
         return tree.queues["tasks"][place]
-
-
-def _with_ancestors(parent: I64, leaves: I64) -> tuple[I64, I64]:
-    """Return the rows of queues and their ancestors, ascending; and each queue's place among these."""
-    chosen = np.zeros(len(parent), np.bool_)
-    chosen[0] = True
-    above = leaves
-    while len(above):
-        chosen[above] = True
-        above = np.unique(parent[above])
-        above = above[above != NONE]
-    return np.flatnonzero(chosen), np.cumsum(chosen) - 1
 
 
 log = logging.getLogger(__name__)

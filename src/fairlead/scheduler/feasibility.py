@@ -10,6 +10,7 @@ import numpy as np
 
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.model.specs import path_to_root
+from fairlead.scheduler.cluster import tasks_that_fit
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.queue_tree import amounts_of
 from fairlead.scheduler.state import State
@@ -44,6 +45,13 @@ def never_starting_groups(state: State) -> Bools:
         found |= there & (over | (count > queues.max_tasks[q]) | (queues.max_jobs[q] == 0))
         q = np.where(there, queues.parent[q], NONE)
     return found
+
+
+def hosts(state: State, shape: int, room: I64) -> int:
+    """Count the tasks of a shape that fit in this room of all nodes that take them; `room` has shape (nodes, resources)."""
+    nodes, n = state.nodes, state.nodes.n
+    takes = nodes.up[:n] & ~nodes.draining[:n] & state.cluster.masks[state.shapes.mask[shape], :n]
+    return tasks_that_fit(room[takes], state.shapes.demand[shape], bool(state.shapes.fit[shape] == APART))
 
 
 def over_bound(state: State, row: int) -> Bound | None:

@@ -1,4 +1,4 @@
-"""Forecast when running tasks end, and draw durations for simulated runs; docs/forecasts.md explains the model.
+"""Forecast when running tasks end; docs/forecasts.md explains the model.
 
 Reads the state, never changes it. The kernel keeps the duration histograms and evaluates them (`kernel/durations.pxi`).
 """
@@ -42,12 +42,3 @@ def ends(state: State, tasks: I64, now: float, chance: float = EXPECTED) -> F64:
     left = durations(state, state.job_rows_of(tasks[runs]), ages, chance) - ages
     found[runs] = now + left
     return found
-
-
-def draw(state: State, jobs: I64, ages: F64, rng: np.random.Generator) -> F64:
-    """Draw total durations of tasks that have run for `ages`, independently; see `durations`.
-
-    If nothing is known, a task lasts as long again at even odds: never inf, but of any length, and 0 for one that has not begun.
-    """
-    parts = 1 - rng.random(len(jobs))
-    return scheduling.durations(state.view(), jobs, ages, parts, np.inf)

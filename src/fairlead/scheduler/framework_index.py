@@ -194,13 +194,6 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         self._lowest: dict[str, int] = {}  # by the queue of a role: all leaves with lower numbers are taken
         self.task_of = {t.job: (who, task) for who, tasks in self.tasks.items() for task, t in tasks.items()}
 
-    def executors_by_place(self) -> dict[tuple[str, str], list[str]]:
-        """Return the names of the executors of each framework on each node."""
-        found: dict[tuple[str, str], list[str]] = {}
-        for each in self.executors.values():
-            found.setdefault((each.framework, each.node), []).append(each.name)
-        return found
-
     @property
     def have_tasks(self) -> bool:
         """True if any job may be a framework's task or executor, or use reservations or ports."""

@@ -15,7 +15,7 @@ from fairlead.scheduler.history import begin_ticks, share_evenly
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.scheduling import link_tasks
 from fairlead.scheduler.kernel.view import BEGAN, ENDED, NEXT_TICK
-from fairlead.scheduler.queue_tree import beside, mark_exact
+from fairlead.scheduler.queue_tree import DECLARED, beside, mark_exact
 from fairlead.scheduler.state import GroupKey, State
 from fairlead.scheduler.tables import FITS, I64, NONE, TABLES, Jobs, Tasks, vector
 
@@ -102,7 +102,8 @@ def _write_siblings(state: State, up: int, begin: int, end: int) -> None:
         if pattern == NONE or pattern in tree.children:
             pattern = tree.undeclared[up] = next(row for row in range(begin, end) if row not in own)
             write_queue(state, pattern)
-        tree.copy_declaration(pattern, begin, end, state.queues)
+        for column in (getattr(state.queues, name) for name in DECLARED):
+            column[begin:end] = column[pattern]
     for row in sorted(own):
         write_queue(state, row)
 
@@ -320,20 +321,9 @@ def _move_jobs(state: State, row: int, at: float) -> None:
             scheduling.count_use(state.view(), new, at)  # nothing so far
         for name in ROLE_COLUMNS:
             getattr(queues, name)[new] = getattr(queues, name)[row]
-    for name, none in (
-        ("idled_before", 0),
-        ("apart", 0),
-        ("wants", 0),
-        ("debt", 0.0),
-        ("debt_at", 0.0),
-        ("lasts", 0.0),
-        ("beyond", 0.0),
-        ("owed_since", 0.0),
-        ("put_off", 0.0),
-        ("wasted", 0.0),
-    ):  # only leaves have these
-        column = getattr(queues, name)
-        column[leaf], column[row] = column[row], none
+    for name in ("idled_before", "apart", "wants", "debt", "debt_at", "lasts", "beyond", "owed_since", "put_off", "wasted"):
+        column = getattr(queues, name)  # only leaves have these
+        column[leaf], column[row] = column[row], 0
     jobs, leaves = state.jobs, state.groups.leaf[: state.groups.n]
     mine = np.flatnonzero(jobs.queue[: jobs.n] == row)
     jobs.queue[mine] = leaf

@@ -7,7 +7,8 @@ import numpy as np
 from fairlead.policies.codes import FAIRTREE, SDRF
 from fairlead.policies.drf import dominant_share
 from fairlead.scheduler.kernel.constants import MOMENTS_PER_TICK, QUARTER_SHIFT
-from fairlead.scheduler.tables import F64, I64, NONE, Queues
+from fairlead.scheduler.queue_tree import up_to_root
+from fairlead.scheduler.tables import F64, I64, Queues
 
 LARGEST_AMOUNT_BITS = 49
 """Binary digits of a counted amount."""
@@ -58,11 +59,8 @@ def share_over_time(queues: Queues, row: int, grain: I64, total: I64) -> float:
 
 def goes_by_history(queues: Queues, row: int) -> bool:
     """True if a policy above a queue compares past use, however small."""
-    while queues.parent[row] != NONE:
-        row = int(queues.parent[row])
-        if queues.policy[row] == SDRF or queues.policy[row] >= FAIRTREE:
-            return True
-    return False
+    policies = queues.policy[up_to_root(queues, row)[1:]]
+    return bool(((policies == SDRF) | (policies >= FAIRTREE)).any())
 
 
 def coarsen(queues: Queues, grain: I64, total: I64) -> None:

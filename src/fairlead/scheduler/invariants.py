@@ -138,7 +138,6 @@ def _check_sums(state: State) -> None:
         assert free == found, f"node {spec.name} has {found} free, not {free}"
         assert min(free, default=0) >= 0, f"node {spec.name} is oversubscribed: {free} free"
         _check_drained_cards(state, n)
-    for n, spec in enumerate(state.cluster.specs):
         listed, there = sorted(linked(nodes.task[n], state.tasks.after)), tasks[state.tasks.node[tasks] == n].tolist()
         assert listed == there, f"node {spec.name} has tasks {there}, not {listed}"
     assert (state.tasks.job[tasks] == rows).all(), "a task that holds resources is another job's"
@@ -146,19 +145,18 @@ def _check_sums(state: State) -> None:
     total = np.where(closed, there, nodes.capacity[: nodes.n])[nodes.up[: nodes.n]].sum(axis=0).tolist()
     assert state.cluster.total.tolist() == total, f"the cluster has {total}, not {state.cluster.total.tolist()}"
 
-    queue_used, queue_tasks, queue_jobs = (np.zeros_like(kept) for kept in (queues.used, queues.tasks, queues.jobs))
-    spare, spare_tasks, offered = np.zeros_like(queues.used), np.zeros_like(queues.tasks), np.zeros_like(queues.used)
+    sums = {name: np.zeros_like(getattr(queues, name)) for name in ("used", "tasks", "jobs", "offered", "spare", "spare_tasks")}
     leaves, revocable = state.jobs.queue[rows], state.jobs.revocable[rows]
     promised, rest = offers.leaf[: offers.n], offers.rest[: offers.n]
     lent = offers.revocable[: offers.n]
-    for sums, where, what in (
-        (queue_used, leaves, demand), (queue_used, promised, rest), (offered, promised, rest),
-        (spare, leaves[revocable], demand[revocable]), (spare, promised[lent], rest[lent]),
-        (queue_tasks, leaves, 1), (queue_jobs, state.jobs.queue[np.unique(rows)], 1), (spare_tasks, leaves[revocable], 1),
+    for name, where, what in (
+        ("used", leaves, demand), ("used", promised, rest), ("offered", promised, rest),
+        ("spare", leaves[revocable], demand[revocable]), ("spare", promised[lent], rest[lent]),
+        ("tasks", leaves, 1), ("jobs", state.jobs.queue[np.unique(rows)], 1), ("spare_tasks", leaves[revocable], 1),
     ):  # fmt: skip
-        np.add.at(sums, where, what)
+        np.add.at(sums[name], where, what)
     for role, _, amount in apart:
-        queue_used[state.tree.rows[f"{own_queue(role)}/{RESERVED}"]] += amount
+        sums["used"][state.tree.rows[f"{own_queue(role)}/{RESERVED}"]] += amount
     for name, q in state.tree.rows.items():
         above = NONE if name == ROOT else state.tree.rows[ancestors(name)[0]]
         assert queues.parent[q] == above, f"queue {name!r} is below row {above}, not {queues.parent[q]}"
@@ -166,18 +164,12 @@ def _check_sums(state: State) -> None:
     for above in {*queues.parent[1 : queues.n].tolist()}:
         ranks = [int(queues.rank[q]) for _, q in by_name if q and queues.parent[q] == above]
         assert ranks == sorted({*ranks}), f"queues below {state.tree.names[above]!r} are not ranked by name"
-    for sums in (queue_used, offered, spare, queue_tasks, queue_jobs, spare_tasks):
+    for name, found in sums.items():
         for q in range(queues.n - 1, 0, -1):  # parents come before their children
-            sums[queues.parent[q]] += sums[q]
-    for name, q in state.tree.rows.items():
-        found = queue_used[q].tolist(), int(queue_tasks[q]), int(queue_jobs[q])
-        kept = queues.used[q].tolist(), int(queues.tasks[q]), int(queues.jobs[q])
-        assert kept == found, f"queue {name!r} uses {found[0]} in {found[1]} tasks of {found[2]} jobs, not {kept}"
-        found_offered, kept_offered = offered[q].tolist(), queues.offered[q].tolist()
-        assert kept_offered == found_offered, f"queue {name!r} is offered {found_offered}, not {kept_offered}"
-        amounts, count = spare[q].tolist(), int(spare_tasks[q])
-        spares = queues.spare[q].tolist(), int(queues.spare_tasks[q])
-        assert spares == (amounts, count), f"revocable jobs of queue {name!r} use {amounts} in {count} tasks, not {spares}"
+            found[queues.parent[q]] += found[q]
+        for q, queue in enumerate(state.tree.names):
+            kept = getattr(queues, name)[q].tolist()
+            assert kept == found[q].tolist(), f"queue {queue!r}: {name} is {found[q].tolist()}, not {kept}"
     _check_lending(state)
 
 

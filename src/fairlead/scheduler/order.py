@@ -18,6 +18,12 @@ LARGEST_SCALED_WEIGHT = 2**40
 """Scaled weight of the heaviest of the siblings."""
 MOST_OFFERS = 1000
 """Offers that one cycle makes at most."""
+ARRAYS = (
+    "counts", "fine", "trees", "cell_least", "cell_steps", "cell_sets", "least", "bounds", "large_bounds", "kinds", "scarcity",
+    "kinds_in", "large_kinds_in", "counted", "most", "most_kept", "frames", "caps", "stack", "min_offer", "offer_room",
+    "offered_to", "offered_rest",
+)  # fmt: skip
+"""Arrays of an order that kernels see."""
 
 
 class Order:
@@ -82,16 +88,9 @@ class Order:
         return View(
             **{name: table.rows for name, table in tables.items()},
             **{name: getattr(table, name) for table in tables.values() for name in table.WIDE},
-            counts=self.counts, times=s.times, grain=s.grain, fine=self.fine, masks=s.cluster.masks, total=s.cluster.total,
-            ended=s.ended,
-            trees=self.trees, cell_least=self.cell_least,
-            cell_steps=self.cell_steps, cell_sets=self.cell_sets,
-            histogram_places=s.histograms.places, least=self.least,
-            bounds=self.bounds, large_bounds=self.large_bounds,
-            kinds=self.kinds, scarcity=self.scarcity, kinds_in=self.kinds_in, large_kinds_in=self.large_kinds_in,
-            counted=self.counted, most=self.most, most_kept=self.most_kept, frames=self.frames, caps=self.caps,
-            stack=self.stack, **self.planned, min_offer=self.min_offer,
-            offer_room=self.offer_room, offered_to=self.offered_to, offered_rest=self.offered_rest,
+            **{name: getattr(self, name) for name in ARRAYS}, **self.planned,
+            times=s.times, grain=s.grain, masks=s.cluster.masks, total=s.cluster.total, ended=s.ended,
+            histogram_places=s.histograms.places,
         )  # fmt: skip
 
     def _resize_plan(self, count: int) -> None:
@@ -230,16 +229,13 @@ class Order:
         base = self.places
         self.places += 2 * slots
         if self.places > len(self.trees):
-            self._resize_trees(base, 2 * self.places)
+            length = 2 * self.places
+            self.trees, least = longer(self.trees, base, length), self.least[:base]
+            self.trees["best"][base:] = NONE
+            self.least = np.full((length, self.resources + view.LEAST_COLUMNS), view.INFINITE)
+            self.least[:base] = least
+            self._moves[0] += 1
         return base
-
-    def _resize_trees(self, used: int, length: int) -> None:
-        """Resize the arrays of all trees' nodes, keeping the first `used`."""
-        self.trees, least = longer(self.trees, used, length), self.least[:used]
-        self.trees["best"][used:] = NONE
-        self.least = np.full((length, self.resources + view.LEAST_COLUMNS), view.INFINITE)
-        self.least[:used] = least
-        self._moves[0] += 1
 
     def _grow_tree(self, state: Records, queue: int) -> None:
         """Move a queue's tree to twice the space."""

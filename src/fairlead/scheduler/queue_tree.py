@@ -4,7 +4,6 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from fractions import Fraction
 from math import inf
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
@@ -73,8 +72,10 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         return specs.settings_for(queue, self.declared) or self.removed.get(queue) or specs.Queue(queue)
 
     def is_declared(self, name: str) -> bool:
-        """True if a queue is declared, or is a user's leaf under a declared ``*``. A role needs no declaration."""
-        return not name or name in self.inner or specs.settings_for(name, self.declared) is not None
+        """True if a queue is declared by name, or is a user's leaf under a ``*``; one with others below it is a role."""
+        if name in self.declared or name in self.inner:
+            return True
+        return (not name or specs.settings_for(name, self.declared) is not None) and self.rows[name] not in self.children
 
     def policy_of(self, name: str) -> specs.Policy:
         """Return the policy among a queue's children: its own, else the parent's if that is for trees, else drf."""
@@ -136,12 +137,6 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         """True if a queue has, or had, a declaration of its own: not one that all its siblings may share."""
         return name in self.declared or name in self.removed or specs.holds_jobs_of(name) != name
 
-    def copy_declaration(self, row: int, begin: int, end: int, table: Queues) -> None:
-        """Write these rows like a sibling's: all are leaves without a declaration of their own."""
-        for name in DECLARED:
-            column = getattr(table, name)
-            column[begin:end] = column[row]
-
     def write(self, row: int, table: Queues, resources: list[str], total: I64) -> None:
         """Write a queue's declaration into its row; `total` is the capacity of the cluster."""
         name = self.names[row]
@@ -150,17 +145,14 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         ticks = slurm_ticks_of if self.policy_of(name).partition(":")[0] == "fairtree" else ticks_of
         table.tick[row], table.remains[row] = ticks(self.half_life_of(name)) if row in self.children else (0.0, 0)
         table.weight[row] = weights(spec, resources)
-        table.whole[row], table.part[row] = _fractions(table.weight[row])
+        table.whole[row], table.part[row] = np.array(_fractions(table.weight[row]), np.int64).reshape(-1, 2).T
         table.weightless[row] = spec.weight == 0
         self.write_bounds(row, table, resources, total)
         table.strict[row] = self.spec_of(specs.holds_jobs_of(name)).strict and row not in self.children
         table.max_tasks[row] = UNLIMITED if spec.max_tasks is None else spec.max_tasks
         table.max_jobs[row] = UNLIMITED if spec.max_jobs is None else spec.max_jobs
-        self._write_claims(row, table)
-
-    def _write_claims(self, row: int, table: Queues) -> None:
-        """Write when a queue may preempt others and be preempted; the parent's row is written already."""
-        name, up = self.names[row], table.parent[row]
+        # When it may preempt others and be preempted; the parent's row is written already.
+        up = table.parent[row]
         until_guarantee = self.inherited(name, "guarantee_timeout", GUARANTEE_TIMEOUT_SECONDS)
         until_share = self.inherited(name, "fair_share_timeout", specs.NEVER)
         table.guarantee_timeout[row] = until_guarantee if until_guarantee < specs.NEVER else inf
@@ -258,14 +250,10 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         return {*resources_of(spec.policy), *spec.guarantee, *spec.limit, *spec.borrow, *spec.lend, *weighed, *in_percent}
 
 
-def _fractions(weights: np.ndarray) -> tuple[list[int], list[int]]:
+def _fractions(weights: np.ndarray) -> list[tuple[int, int]]:
     """Return weights as denominators and numerators; 0 and 0 for a weight that is no small enough fraction."""
-    found = [Fraction(repr(float(w))).limit_denominator(LARGEST_WEIGHT - 1) for w in weights]
-    good = [float(f) == w and 0 < f.numerator < LARGEST_WEIGHT for f, w in zip(found, weights, strict=True)]
-    return (
-        [f.denominator if g else 0 for f, g in zip(found, good, strict=True)],
-        [f.numerator if g else 0 for f, g in zip(found, good, strict=True)],
-    )
+    found = [(w, Fraction(repr(float(w))).limit_denominator(LARGEST_WEIGHT - 1)) for w in weights]
+    return [(f.denominator, f.numerator) if float(f) == w and 0 < f.numerator < LARGEST_WEIGHT else (0, 0) for w, f in found]
 
 
 def _levels(parent: I64) -> list[I64]:
@@ -307,35 +295,25 @@ def _granted(declared: I64, parent: I64, levels: list[I64], total: I64, floors: 
     return np.where(declared > 0, room, 0), below, room
 
 
-class OverCommitment(NamedTuple):
-    """Guarantees of a resource below `queue` that add up to more than there is: `guaranteed` of `there`."""
+def over_committed(queues: list[specs.Queue], capacity: specs.Quantities) -> list[tuple[str, str, int, int]]:
+    """Return where the guarantees of these queues exceed a cluster's capacity, or those of a queue above. A ``*`` counts once.
 
-    queue: str
-    resource: str
-    guaranteed: int
-    there: int
-
-
-def over_committed(queues: list[specs.Queue], capacity: specs.Quantities) -> list[OverCommitment]:
-    """Return where the guarantees of these queues exceed a cluster's capacity, or those of a queue above. A ``*`` counts once."""
+    That is, queue and resource, what those below the queue are guaranteed together, and what there is.
+    """
     tree, table = QueueTree(), Queues([0])
     tree.configure(queues)
     tree.add(sorted({specs.ROOT, *(queue.name for queue in queues)}), table)
     named = {r for queue in queues for r in (*queue.guarantee, *queue.guarantee_percent)} - {specs.ALL}
     resources = sorted({*capacity, *named})
-    table.widen(len(resources))
     total = vector(capacity, resources)
-    for row, name in enumerate(tree.names):
-        spec = tree.spec_of(name)
-        table.declared[row] = amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0)
-    n = table.n
-    declared = table.declared[:n]
-    floors = tree.floors()
-    _, below, room = _granted(declared, table.parent[:n], _levels(table.parent[:n]), total, floors)
+    by_row = map(tree.spec_of, tree.names)
+    declared = np.array([amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0) for spec in by_row])
+    parent, floors = table.parent[: table.n], tree.floors()
+    _, below, room = _granted(declared, parent, _levels(parent), total, floors)
     there = np.where(declared > 0, declared, room)
     there[0] = total
     return [
-        OverCommitment(tree.names[row], resources[r], int(below[row, r]), int(there[row, r]))
+        (tree.names[row], resources[r], int(below[row, r]), int(there[row, r]))
         for row, r in np.argwhere(below > there).tolist()
         if (row == 0 or declared[row, r]) and not floors[row]
     ]

@@ -7,6 +7,7 @@ rows at a time; and an end marker. Derived data is omitted. Encoding a piece tak
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from copy import copy
+from heapq import heapify
 from math import inf
 from typing import Any
 
@@ -234,10 +235,10 @@ def _rebuild_derived(state: State, ended: list[int]) -> None:
     until = state.tasks.started_at[rows] + jobs.time_limit[state.job_rows_of(rows)]
     limited = until < inf
     attempts = (column[limited].tolist() for column in state.attempts_of(rows))
-    state.deadlines.refill(zip(until[limited].tolist(), zip(*attempts, strict=True), strict=True))
+    state.deadlines = [*zip(until[limited].tolist(), zip(*attempts, strict=True), strict=True)]
+    heapify(state.deadlines)
     rebuild_row_maps(state)
-    for number in job_caps.count_admitted(state):
-        effects.enter_group_if_ready(state, state.job_row(number), 0.0)  # it waits for admission again
+    effects.enter_all(state, job_caps.count_admitted(state), 0.0)  # they wait for admission again
 
 
 def _refuse_unknown(names: Iterable[str], known: Iterable[str], what: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fairlead.model.cards import cards_of
 from fairlead.model.specs import Constraints, JobStatus, Quantities, Settings, holds_jobs_of, written
-from fairlead.scheduler.dependencies import Attempt, Deadlines, Dependencies, JobCaps
+from fairlead.scheduler.dependencies import Dependencies, JobCaps
 from fairlead.scheduler.facts import Attempts, Contradiction, Ints, Revocation
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.kernel import scheduling
@@ -24,12 +24,16 @@ from fairlead.scheduler.tables import I32, I64, NONE
 
 ShapeKey = tuple[tuple[tuple[str, int], ...], Constraints]
 GroupKey = tuple[int, int, int, int, bool]
+Attempt = tuple[int, int, int]
+"""Job, index, number."""
 
 
 class State(Records):
     """Everything the scheduler knows: its records, and what is not in tables.
 
-    index, dependencies, deadlines : jobs by number, dependencies between jobs, and time limits of running attempts
+    index, dependencies : jobs by number, and dependencies between jobs
+    deadlines : a heap: when the time limit of an attempt is over, and the attempt; those that ended are dropped once they come
+        first
     shape_keys : demand and constraints of each shape
     shape_rows, group_rows : rows of shapes and groups by key
     kinds : the rows of jobs alike, and the groups where they wait, by what :func:`fairlead.model.job_columns.kind_of`
@@ -51,7 +55,8 @@ class State(Records):
         super().__init__()
         self.hours.extend(HOURS)
         self.settings = Settings()
-        self.index, self.dependencies, self.deadlines = JobIndex(), Dependencies(), Deadlines()
+        self.index, self.dependencies = JobIndex(), Dependencies()
+        self.deadlines: list[tuple[float, Attempt]] = []
         self.shape_keys: list[ShapeKey] = []
         self.shape_rows: dict[tuple[ShapeKey, int, int], int] = {}
         self.group_rows: dict[GroupKey, int] = {}
@@ -90,9 +95,8 @@ class State(Records):
     def held_rows(self, nodes: Iterable[int] | None = None) -> I64:
         """Return the rows of tasks that hold resources, on some nodes or all."""
         if nodes is not None:
-            return np.sort(
-                np.array([task for node in nodes for task in linked(self.nodes.task[node], self.tasks.after)], np.int64)
-            )
+            tasks = [task for node in nodes for task in linked(self.nodes.task[node], self.tasks.after)]
+            return np.array(sorted(tasks), np.int64)
         status = self.tasks.status[: self.tasks.n]
         return np.flatnonzero((status >= PLACED) & (status <= REVOKING))
 
@@ -120,10 +124,6 @@ class State(Records):
     def ended_jobs(self) -> I64:
         """Return the ended jobs that are remembered, oldest end first."""
         return self.ended[self.forgotten : int(self.order.counts[ENDED])]
-
-    def ended_count(self) -> int:
-        """Count the ended jobs that are remembered."""
-        return int(self.order.counts[ENDED]) - self.forgotten
 
     def display_name(self, queue: str) -> str:
         """Return a queue's name for people; the jobs leaf of a role is shown as the role."""

@@ -229,12 +229,13 @@ def vector(quantities: Quantities, resources: list[str], fill: int = 0) -> I64:
 
 
 def with_all_above(those: Bools, parent: I64) -> Bools:
-    """Return some queues and all above them, by the `parent` column of `Queues`; parents come before their children."""
-    found, above = those.tolist(), parent.tolist()
-    for row in range(len(found) - 1, 0, -1):
-        if found[row]:
-            found[above[row]] = True
-    return np.array(found, np.bool_)
+    """Return some queues and all above them, by the `parent` column of `Queues`."""
+    found, above = those.copy(), np.flatnonzero(those)
+    while len(above):
+        above = np.unique(parent[above])
+        above = above[above != NONE]
+        found[above] = True
+    return found
 
 
 def fields(**kinds: str) -> np.dtype[Any]:

@@ -46,7 +46,7 @@ class JournalReports:
             arguments = [report, str(self._path), *map(json.dumps, (over, self._clock(), *more))]
             # Isolated from environment and folder, which anybody may control.
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-m", "fairlead.journal.separate", *arguments, cwd="/",
+                sys.executable, "-I", "-m", "fairlead.journal.reports", *arguments, cwd="/",
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             )  # fmt: skip
             try:

@@ -240,9 +240,9 @@ def note_ended(state: State, rows: I64, was: I8, outcome: I64, code: I64, at: fl
             what = "revoked"
         number = int(state.jobs.id[rows[k]])
         reservations.taken(state, state.index.specs[number], node, -1, at)
-        if what in ("lost", "revoked"):
-            state.frameworks.charges.pop(number, None)
-        _settle_charge(state, int(rows[k]), at)
+        charge = state.frameworks.charges.pop(number, None)
+        if charge is not None and what not in ("lost", "revoked"):  # due if it ran shorter than its offer was held
+            _charge(state, int(state.jobs.queue[rows[k]]), charge.account, charge.cost * (charge.even_at - at), at)
         reservations.give_back(state.frameworks.ports, node, number)
         state.frameworks.end(number, what, at, int(state.tasks.outcome[task]), int(code[k]))
 
@@ -382,13 +382,6 @@ def _resources_reserved(state: State, fact: facts.ResourcesReserved) -> None:
             state, leaf, fact.node, vector(fact.amount, state.resources), room, fact.at
         )
         _charge(state, leaf, before.account, cost * min(fact.at - before.since, state.settings.offer_timeout), fact.at)
-
-
-def _settle_charge(state: State, row: int, at: float) -> None:
-    """Charge a framework for a task that ran shorter than its offer was held."""
-    charge = state.frameworks.charges.pop(int(state.jobs.id[row]), None)
-    if charge is not None:
-        _charge(state, int(state.jobs.queue[row]), charge.account, charge.cost * (charge.even_at - at), at)
 
 
 def _charge(state: State, leaf: int, account: str, owed: float, at: float) -> None:

@@ -8,7 +8,6 @@ changes anything.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -144,8 +143,7 @@ def tear_down(state: State, who: str, now: float) -> list[Fact]:
 def _gone(state: State, who: str, now: float) -> list[Fact]:
     found: list[Fact] = [facts.FrameworkGone(at=now, id=who)]
     for launched in state.frameworks.tasks.get(who, {}).values():
-        stopped = cancel(state, launched.job, None, now) if not launched.over else None
-        found += [stopped] if stopped is not None else []
+        found += [] if launched.over else _stopped(state, launched.job, now, by_framework=False)
     for number, executor in state.frameworks.executors.items():
         found += shut_down(state, number, now) if executor.framework == who else []
     return found
@@ -213,34 +211,25 @@ def accept(
     chosen = [replace(each, **role) if isinstance(each, Job) else each for each in asked]
     programs = {name: replace(job, **role) for name, job in executors.items()}
     there = _left_in(state, ids, rows)
-    done = _launchable(state, chosen, programs, node, there)
-    if not done.launched and not done.moves:
-        return decline(state, who, ids, refuse_seconds, now), done.refused
-    first, count, found = state.index.last + 1, len(done.launched), list[Fact]()
-    numbers, left = [*range(first, first + count)], done.left
-    found.append(
-        facts.OffersAccepted(
-            at=now,
-            framework=who,
-            ids=ids,
-            jobs=numbers,
-            left=left.free,
-            until=until(refuse_seconds, now),
-            left_apart=left.apart,
-            parts=[
-                min(1.0, max((job.taken.get(name, 0) / has for name, has in there.free.items() if has), default=0.0))
-                for job in done.launched
-            ],
-        )
+    launched, moves, refused, left = _launchable(state, chosen, programs, node, there)
+    if not launched and not moves:
+        return decline(state, who, ids, refuse_seconds, now), refused
+    first, count, refused_until = state.index.last + 1, len(launched), until(refuse_seconds, now)
+    numbers = [*range(first, first + count)]
+    taken = [[job.taken.get(name, 0) / has for name, has in there.free.items() if has] for job in launched]
+    parts = [min(1.0, max(each, default=0.0)) for each in taken]
+    accepted = facts.OffersAccepted(
+        at=now, framework=who, ids=ids, jobs=numbers, left=left.free, until=refused_until, left_apart=left.apart, parts=parts
     )
+    found: list[Fact] = [accepted]
     owner = account_of(member.framework)
-    for move in done.moves:
+    for move in moves:
         found.append(facts.ResourcesReserved(at=now, node=node, **move._asdict(), account=owner if move.mark else ""))
-    found += [facts.JobSubmitted(at=now, id=number, job=job) for number, job in zip(numbers, done.launched, strict=True)]
+    found += [facts.JobSubmitted(at=now, id=number, job=job) for number, job in zip(numbers, launched, strict=True)]
     if count:
         zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
         found.append(facts.TasksPlaced(at=now, job=np.array(numbers, np.int64), index=zeros, attempt=ones, node=node * ones))
-    return found, done.refused
+    return found, refused
 
 
 def _left_in(state: State, offers: Sequence[int], rows: I64) -> Left:
@@ -256,48 +245,37 @@ def _left_in(state: State, offers: Sequence[int], rows: I64) -> Left:
     return Left(state.quantities(state.offers.rest[rows].sum(axis=0)), apart, whole, numbers)
 
 
-class Done(NamedTuple):
-    """The answer to an accept: what is launched, reserved and refused, and what is left."""
+def _launchable(
+    state: State, asked: Sequence[Job | Moves], executors: Mapping[str, Job], node: int, left: Left
+) -> tuple[list[Job], list[Move], list[InvalidTask | InvalidMoves], Left]:
+    """Return what is launched, reserved and refused on a node, each in what the previous ones leave, and what is left at last.
 
-    launched: list[Job]
-    moves: list[Move]
-    refused: list[InvalidTask | InvalidMoves]
-    left: Left
-
-
-def _launchable(state: State, asked: Sequence[Job | Moves], executors: Mapping[str, Job], node: int, left: Left) -> Done:
-    """Select what can be launched or reserved on a node, each in what the previous ones leave, executors before their tasks."""
+    Executors come before their tasks.
+    """
     begun: dict[str, Job] = {}
     launched: dict[str, Job] = {}
     moves: list[Move] = []
     refused: list[InvalidTask | InvalidMoves] = []
     for each in asked:
+        if isinstance(each, Moves):
+            try:
+                left = reduce(Left.after, each.moves, left)
+                moves += each.moves
+            except ValueError as error:
+                refused.append(InvalidMoves(each, str(error)))
+            continue
         new = None
         try:
-            if isinstance(each, Moves):
-                left = _after(left, each)
-                moves += each.moves
-                continue
             if each.executor and each.executor not in begun:
                 new = _new_executor(state, executors[each.executor], each.task, state.cluster.specs[node].name)
             left = _without_task(state, each, launched, len(begun), left, new)
-        except (InvalidTask, InvalidMoves) as invalid:
+        except InvalidTask as invalid:
             refused.append(invalid)
             continue
         if new is not None:
             begun[each.executor] = new
         launched[each.task] = each
-    return Done([*begun.values(), *launched.values()], moves, refused, left)
-
-
-def _after(left: Left, asked: Moves) -> Left:
-    """Return what is left after reservations. Raises InvalidMoves."""
-    try:
-        for move in asked.moves:
-            left = left.after(move)
-    except ValueError as error:
-        raise InvalidMoves(asked, str(error)) from None
-    return left
+    return [*begun.values(), *launched.values()], moves, refused, left
 
 
 def reserve(state: State, node: str, moves: Sequence[Move], now: float) -> list[Fact]:
@@ -355,16 +333,11 @@ def _without_task(state: State, job: Job, others: Mapping[str, Job], begun: int,
             if now[row] + len(others) + begun + len(both) > most[row]:
                 raise InvalidTask(job.task, f"queue {state.display_name(name)!r} would exceed its maximum of {most[row]} {kind}")
     for each in both:
-        left = _without(job.task, each, left)
+        try:
+            left = left.without(each)
+        except ValueError as lacks:
+            raise InvalidTask(job.task, f"task {job.task!r} needs {format_quantities(each.demand)}; {lacks}") from None
     return left
-
-
-def _without(task: str, job: Job, left: Left) -> Left:
-    """Return what is left of offers after the demand of a task or executor. Raises InvalidTask."""
-    try:
-        return left.without(job)
-    except ValueError as lacks:
-        raise InvalidTask(task, f"task {task!r} needs {format_quantities(job.demand)}; {lacks}") from None
 
 
 def kill(state: State, who: str, task: str, now: float) -> list[Fact]:

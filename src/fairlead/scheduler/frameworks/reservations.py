@@ -8,7 +8,8 @@ Idle reservations of a node are part of the next offer there to a framework of t
 else of the node is offered, they are offered by themselves, first to the framework served longest ago.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -59,7 +60,9 @@ class Left(NamedTuple):
         """Return what is left after a task took what it needs. Raises ValueError with what is missing."""
         free = plus(self.free, job.taken, -1)
         if any(amount < 0 for amount in free.values()):
-            raise ValueError(f"the offers have {self._text(job)} left")
+            amounts = [self.free, *(self.apart.get(mark, {}) for mark in job.apart)]  # unreserved, and of its reservations
+            text = " and ".join(format_quantities(amount) for amount in amounts if amount) or "nothing"
+            raise ValueError(f"the offers have {text} left")
         apart = dict(self.apart)
         for mark, amount in job.apart.items():
             if mark in self.whole and amount != apart.get(mark, amount):
@@ -72,11 +75,6 @@ class Left(NamedTuple):
             raise ValueError(f"ports {format_ports(missing)} are not offered; offered: {format_ports(self.ports)}")
         apart = {mark: amount for mark, amount in apart.items() if amount}
         return self._replace(free=free, apart=apart, ports=without(self.ports, joined(job.ports)))
-
-    def _text(self, job: Job) -> str:
-        """Return the unreserved resources, and those of the job's reservations, as text."""
-        amounts = [self.free, *(self.apart.get(mark, {}) for mark in job.apart)]
-        return " and ".join(format_quantities(amount) for amount in amounts if amount) or "nothing"
 
     def after(self, move: Move) -> "Left":
         """Return what is left after a move. Raises ValueError with what is wrong."""
@@ -196,11 +194,6 @@ def node_lost(state: State, node: int, at: float) -> None:
             reservation.there = False
 
 
-def are_absent(state: State, node: str) -> bool:
-    """True if some reservation of a node does not count."""
-    return any(not reservation.there for reservation in state.frameworks.role_reservations.get(node, {}).values())
-
-
 def node_joined(state: State, node: int, at: float) -> None:
     """Count the reservations of a node that is back or shrank, as far as they fit."""
     here = state.frameworks.role_reservations.get(state.cluster.specs[node].name, {})
@@ -233,18 +226,19 @@ def offers_of_reservations(state: State, worth: Mapping[str, int], now: float) -
     What else is free on the node goes with them. Such an offer is the last one, since it takes from the limits: the second
     result is True if there may be more.
     """
-    f, made = state.frameworks, list[Offer]()
+    f, b, made = state.frameworks, state.groups, list[Offer]()
+    wants = b.leaf[: b.n][b.is_framework[: b.n]]
+    served = wants[np.lexsort((wants, state.queues.served[wants]))]  # the one served longest ago first
+    in_turn = [state.tree.names[row] for row in served.tolist()]
     for node in f.role_reservations:
         row, idle = state.cluster.rows[node], idle_on(state, node)
         if not idle or not state.nodes.up[row] or state.nodes.draining[row]:
             continue
         free = free_on(state, node)
-        for leaf in _leaves_in_turn(state):
+        for leaf in in_turn:
             who, role = f.at[leaf]
             mine = idle_for(state, node, role, idle)
-            total: Quantities = {}
-            for amount in mine.values():
-                total = plus(total, amount)
+            total: Quantities = reduce(plus, mine.values(), {})
             if any(total.get(name, 0) >= least for name, least in worth.items()) and not _is_refused(
                 f.refused_apart.get(leaf, []), node, mine, now
             ):
@@ -313,14 +307,6 @@ def _rest_for(state: State, leaf: str, node: int) -> Quantities:
     group = int(np.flatnonzero((b.leaf[: b.n] == state.tree.rows[leaf]) & b.is_framework[: b.n])[0])
     scheduling.bound_room(state.order.ready(state, 1), group, False, room)
     return state.quantities(np.minimum(room, np.maximum(0, state.nodes.free[node] - state.nodes.held[node])))
-
-
-def _leaves_in_turn(state: State) -> Iterator[str]:
-    """Yield the leaves of frameworks that want offers, the one served longest ago first."""
-    b = state.groups
-    leaves = b.leaf[: b.n][b.is_framework[: b.n]]
-    for row in leaves[np.lexsort((leaves, state.queues.served[leaves]))].tolist():
-        yield state.tree.names[row]
 
 
 def _is_refused(refusals: Sequence[RefusedReservation], node: str, apart: ReservedAmounts, now: float) -> bool:

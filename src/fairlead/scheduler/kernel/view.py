@@ -21,27 +21,7 @@ with slot s is at `base[q] + slots[q] + s`.
 
 from typing import Any, Final
 
-from fairlead.scheduler.tables import (
-    F64,
-    I8,
-    I64,
-    Amounts,
-    Bools,
-    DurationHistograms,
-    Floats,
-    Holds,
-    Hours,
-    Jobs,
-    Nodes,
-    Offers,
-    PendingGroups,
-    Queues,
-    Refusals,
-    Shapes,
-    Table,
-    Tasks,
-    fields,
-)
+from fairlead.scheduler.tables import F64, I8, I64, TABLES, Amounts, Bools, Floats, Table, fields
 
 
 class NodeCache(Table):
@@ -235,11 +215,8 @@ For each node that a reservation keeps:
 node : row
 tasks : number of tasks
 """
-_TABLES: Final = {
-    "nodes": Nodes, "queues": Queues, "shapes": Shapes, "groups": PendingGroups, "jobs": Jobs, "tasks": Tasks, "holds": Holds,
-    "offers": Offers, "refusals": Refusals, "hours": Hours,
-    "histograms": DurationHistograms, "node_cache": NodeCache, "queue_cache": QueueCache, "group_cache": GroupCache,
-    "shape_cache": ShapeCache,
+_TABLES: Final[dict[str, type[Table]]] = {
+    **TABLES, "node_cache": NodeCache, "queue_cache": QueueCache, "group_cache": GroupCache, "shape_cache": ShapeCache,
 }  # fmt: skip
 ARRAYS: Final[dict[str, tuple[Any, int]]] = {
     **PLANNED,

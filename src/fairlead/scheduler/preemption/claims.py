@@ -65,18 +65,14 @@ class Due(NamedTuple):
     group: int
 
 
-class Preemption(NamedTuple):
-    """New facts, and True if claims are left for the next decision."""
+def preempt_for_claims(state: State, now: float) -> tuple[list[Fact], bool]:
+    """Serve the claims that are due: revoke tasks, hold what they free, put off claims without possible victims.
 
-    facts: list[Fact]
-    more: bool
-
-
-def preempt_for_claims(state: State, now: float) -> Preemption:
-    """Serve the claims that are due: revoke tasks, hold what they free, put off claims without possible victims."""
+    Returns new facts, and True if claims are left for the next decision.
+    """
     due = _due_claims(state, now)
     if not due:
-        return Preemption([], False)
+        return [], False
     v, preemption_plan = state.view(), preemption_plan_of(state, now)
     found: list[Fact] = []
     if due[-1].kind == NONE:
@@ -113,7 +109,7 @@ def preempt_for_claims(state: State, now: float) -> Preemption:
             if unserved and claim.kind in (PRIORITY, IDLE) and planned < MOST_CLAIMS:
                 left.append(due_claim)  # not known before that it outranks nobody
     found += _put_off(state, preemption_plan, left, now)
-    return Preemption(found, planned == MOST_CLAIMS)
+    return found, planned == MOST_CLAIMS
 
 
 def _reclassified(state: State, preemption_plan: PreemptionPlan, claim: Due) -> Due:
@@ -150,9 +146,7 @@ def withdraw_claims(state: State, now: float) -> list[Fact]:
         for n, tasks in where.items():
             fewer[n] = min(tasks, most - sum(fewer.values()))
         fewer = {n: tasks for n, tasks in fewer.items() if tasks}
-        found += [
-            _claimed(state, group, fewer, WHY[kind], now) if fewer else facts.ReservationDropped(at=now, id=job)
-        ]  # fmt: skip
+        found.append(_claimed(state, group, fewer, WHY[kind], now) if fewer else facts.ReservationDropped(at=now, id=job))
     return found
 
 

@@ -44,7 +44,9 @@ def _reclaimed(state: State, plan: PreemptionPlan, group: int, now: float) -> in
     v, n, leaf = state.view(), state.nodes.n, int(state.groups.leaf[group])
     bound, worth = np.zeros(len(state.resources), np.int64), state.order.min_offer
     scheduling.bound_room(v, group, False, bound)
-    most = np.minimum(bound, _within_share(state, plan, leaf))
+    total, path = state.cluster.total, up_to_root(state.queues, leaf)[:-1]
+    left = [plan.entitled[q] * (1 + ENTITLEMENT_TOLERANCE) * total - plan.left[q] - plan.kept[q] for q in path]
+    most = np.minimum(bound, np.min(left, axis=0).astype(np.int64))  # within the share of the leaf, and of each queue above
     takes = state.nodes.up[:n] & ~state.nodes.draining[:n]
 
     def wanted() -> Bools:
@@ -64,13 +66,6 @@ def _reclaimed(state: State, plan: PreemptionPlan, group: int, now: float) -> in
             return count
         scheduling.spare_all(v, plan, count)
     return 0
-
-
-def _within_share(state: State, plan: PreemptionPlan, leaf: int) -> I64:
-    """Return how much more a leaf may have within its fair share, and that of each queue above."""
-    total, path = state.cluster.total, up_to_root(state.queues, leaf)[:-1]
-    most = [plan.entitled[q] * (1 + ENTITLEMENT_TOLERANCE) * total - plan.left[q] - plan.kept[q] for q in path]
-    return np.min(most, axis=0).astype(np.int64)
 
 
 def refused_on(state: State, leaf: int, rest: I64, now: float) -> Bools:

@@ -19,12 +19,12 @@ from fairlead.model.api_types import FairnessInfo, FairQueue
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
 from fairlead.policies import drf
-from fairlead.scheduler.cluster import offered_of, tasks_that_fit
+from fairlead.scheduler.cluster import offered_of
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.effects import apply
 from fairlead.scheduler.entitlements import Parts, parts_of, problem_of, wanted_by
 from fairlead.scheduler.facts import Attempts, Fact, NodesClaimed, TasksFinished, TasksRevoked
-from fairlead.scheduler.feasibility import never_starting
+from fairlead.scheduler.feasibility import hosts, never_starting
 from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NONLENDABLE
 from fairlead.scheduler.reports.explain import leaves_in_turn
 from fairlead.scheduler.reports.preemptions import RevocationCheck
@@ -32,7 +32,7 @@ from fairlead.scheduler.reports.reservations import Promises, describe_holds
 from fairlead.scheduler.reports.why import SHARE_TOLERANCE, Served, Short, Shortfalls, Started
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import WAITING
-from fairlead.scheduler.tables import APART, F64, I64, NONE, Bools
+from fairlead.scheduler.tables import F64, I64, NONE, Bools
 
 MOST_SAMPLES = 2000
 """Maximum samples; fewer if many queues make each slow."""
@@ -425,13 +425,11 @@ def _why(state: State, q: int, result: Cycle, free: I64, never: Bools) -> str:
         return "limit"
     full = mine[stops == NO_NODE]
     for b in full[np.argsort(result.stop_order[full])]:
-        demand, count = state.shapes.demand[groups.shape_row[b]], max(1, int(groups.gang[b]))
-        apart = bool(state.shapes.fit[groups.shape_row[b]] == APART)
-        allowed = state.cluster.masks[state.shapes.mask[groups.shape_row[b]], : nodes.n]
-        allowed = allowed & nodes.up[: nodes.n] & ~nodes.draining[: nodes.n]
-        if tasks_that_fit(nodes.free[: nodes.n][allowed], demand, apart) >= count:
+        shape, count = int(groups.shape_row[b]), max(1, int(groups.gang[b]))
+        demand = state.shapes.demand[shape]
+        if hosts(state, shape, nodes.free[: nodes.n]) >= count:
             return "reservations"
-        if tasks_that_fit((nodes.free[: nodes.n] + offered_of(state.offers, nodes.n))[allowed], demand, apart) >= count:
+        if hosts(state, shape, nodes.free[: nodes.n] + offered_of(state.offers, nodes.n)) >= count:
             return "offers"
         if (free // count >= demand)[demand > 0].all():
             return "fragmentation"

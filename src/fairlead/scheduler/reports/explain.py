@@ -16,9 +16,9 @@ from fairlead.outcomes import Outcome
 from fairlead.plain_text import listed
 from fairlead.policies.drf import dominant_share
 from fairlead.scheduler.admission import closed_nodes, job_row, no_such_node, unmet_dependency
-from fairlead.scheduler.cluster import offered_of, tasks_that_fit
+from fairlead.scheduler.cluster import offered_of
 from fairlead.scheduler.decide import Cycle, run_cycle
-from fairlead.scheduler.feasibility import Bound, blocked_forever_by, never_starting_groups, over_bound
+from fairlead.scheduler.feasibility import Bound, blocked_forever_by, hosts, never_starting_groups, over_bound
 from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.history import goes_by_history, share_over_time
 from fairlead.scheduler.job_caps import cap_of, waits_for_cap
@@ -174,10 +174,13 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
 
 def _naming_reserved(state: State, row: int, found: dict[str, Any]) -> dict[str, Any]:
     """Return an answer with what is reserved for the job, or whose guarantee prevents that."""
-    reserved = _reserved(state, row)
-    if reserved is None:
+    mine = [kept for kept in holds_by_job(state, 0.0) if kept.job == state.jobs.id[row] and kept.why == RESERVED]
+    if not mine:
         return {**found, "text": found["text"] + kept_by_guarantee(state, int(state.jobs.group[row]))}
-    return {**found, "text": f"{found['text']}; room on {listed(reserved['nodes'])} is reserved for it", "reserved": reserved}
+    kept, names = mine[0], [state.cluster.specs[node].name for node in mine[0].nodes[:MOST_AHEAD]]
+    end, idle = kept.end if kept.end < inf else None, state.quantities(kept.idle)
+    reserved = {"nodes": names, "made": kept.made, "start": kept.start, "end": end, "slips": kept.slips, "idle": idle}
+    return {**found, "text": f"{found['text']}; room on {listed(names)} is reserved for it", "reserved": reserved}
 
 
 def _ended(state: State, job: int, row: int) -> dict[str, Any]:
@@ -370,17 +373,16 @@ def _lacking(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     if not large.any():
         return _answer(job, "too large", f"no node is large enough, even empty: {name}, the closest, lacks {lacks}", **more)
     if jobs.gang[row] and jobs.waiting[row] > 1:
-        apart = bool(state.shapes.fit[shape] == APART)
-        where = ", each on a node of its own" if apart else ""
-        most = tasks_that_fit(nodes.capacity[:n][large], demand, apart)
+        where = ", each on a node of its own" if state.shapes.fit[shape] == APART else ""
+        most = hosts(state, shape, nodes.capacity[:n])
         if most < jobs.waiting[row]:
             text = f"{NEVER}a gang of {jobs.waiting[row]}{where}, and all nodes, even empty, hold at most {most} of its tasks"
             return _answer(job, "too large", text, fits=most, needed=int(jobs.waiting[row]))
-        fits = tasks_that_fit((free - kept)[large], demand, apart)
+        fits = hosts(state, shape, free - kept)
         text = f"a gang of {jobs.waiting[row]} needs room for all its tasks at once{where}: there is room for {fits}"
         owners, who = _owners(state, row, np.flatnonzero(large & (kept > 0).any(axis=1)))
         text += f", not counting what is held for {who}" if owners else ""
-        text += _in_offers(state, free - kept, demand, large, int(jobs.waiting[row]), apart)
+        text += _in_offers(state, shape, free - kept, large, int(jobs.waiting[row]))
         return _answer(job, "gang does not fit", text, fits=fits, needed=int(jobs.waiting[row]), kept=owners)
     owners, who = _owners(state, row, np.array([closest]) if (kept[closest] > 0).any() else np.zeros(0, np.int64))
     if not missing:
@@ -392,12 +394,12 @@ def _lacking(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     besides = ["tasks that start there now"] if starts[closest][demand > 0].any() else []
     besides += [f"what is held for {who}"] if owners else []
     beside = f", not counting {' and '.join(besides)}" if besides else ""
-    text = f"no node has room: {name}, the closest, lacks {lacks}{beside}{_in_offers(state, free - kept, demand, large)}"
+    text = f"no node has room: {name}, the closest, lacks {lacks}{beside}{_in_offers(state, shape, free - kept, large)}"
     text += _in_reservations(state, free - kept, demand)
     return _answer(job, "no room", text, **more, kept=owners)
 
 
-def _in_offers(state: State, free: np.ndarray, demand: np.ndarray, large: np.ndarray, count: int = 1, apart: bool = False) -> str:
+def _in_offers(state: State, shape: int, free: np.ndarray, large: np.ndarray, count: int = 1) -> str:
     """Return a note if `count` tasks would fit on large enough nodes together with what is offered to frameworks.
 
     It names one node for a task, all that would help for a gang.
@@ -405,8 +407,8 @@ def _in_offers(state: State, free: np.ndarray, demand: np.ndarray, large: np.nda
     offers, n = state.offers, state.offers.n
     offered = offered_of(offers, state.nodes.n)
     room = free + offered
-    would = large & offered.any(axis=1) & (room >= demand).all(axis=1)
-    if not would.any() or tasks_that_fit(room[large], demand, apart) < count:
+    would = large & offered.any(axis=1) & (room >= state.shapes.demand[shape]).all(axis=1)
+    if not would.any() or hosts(state, shape, room) < count:
         return ""
     nodes = np.flatnonzero(would)[: None if count > 1 else 1]
     whose = {state.tree.names[leaf] for leaf in offers.leaf[:n][np.isin(offers.node[:n], nodes)].tolist()}
@@ -449,16 +451,6 @@ def _owners(state: State, row: int, nodes: np.ndarray) -> tuple[list[dict[str, A
     words = [f"job {entry['job']} of {entry['queue']}" for entry in found[:3]]
     more = [f"{len(found) - 3} more"] if len(found) > 3 else []
     return found, ", ".join([*words, *more])
-
-
-def _reserved(state: State, row: int) -> dict[str, Any] | None:
-    for kept in holds_by_job(state, 0.0):
-        if kept.job == state.jobs.id[row] and kept.why == RESERVED:
-            end = kept.end if kept.end < inf else None
-            names = [state.cluster.specs[node].name for node in kept.nodes[:MOST_AHEAD]]
-            entry = {"nodes": names, "made": kept.made, "start": kept.start, "end": end, "slips": kept.slips}
-            return {**entry, "idle": state.quantities(kept.idle)}
-    return None
 
 
 def _ahead_in_queue(state: State, cycle: Cycle, group: int) -> list[int]:

@@ -7,6 +7,7 @@ in whole tasks.
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import product
 from math import floor
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -19,9 +20,9 @@ from fairlead.policies.filling import fill
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.entitlements import wanted_by
 from fairlead.scheduler.facts import Configured, NodeJoined
-from fairlead.scheduler.reports.usage import listed_queues
+from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import I64, UNLIMITED
+from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Bools, with_all_above
 
 Shares = list[list[Fraction]]
 """By queue row, by resource."""
@@ -76,6 +77,26 @@ def fair_shares(state: State) -> FairShares:
     return _known[state].shares
 
 
+def listed_queues(state: State) -> tuple[Bools, Bools]:
+    """Return, per queue, whether to list it; and whether it was declared once, and is neither declared nor a role now.
+
+    Listed are declared ones, roles, those with tasks, offers or reservations, and all above.
+    """
+    tree, queues, jobs = state.tree, state.queues, state.jobs
+    n = queues.n
+    declared = np.array([tree.is_declared(name) for name in tree.names], np.bool_)
+    roles = np.zeros(n, np.bool_)
+    roles[[tree.rows[leaf] for leaf in state.frameworks.at]] = True
+    has = (queues.tasks[:n] > 0) | queues.used[:n].any(axis=1) | queues.offered[:n].any(axis=1)
+    has[jobs.queue[: jobs.n][(jobs.id[: jobs.n] != NONE) & (jobs.waiting[: jobs.n] > 0)]] = True
+    apart = {queue_of(reservation.role) for here in state.frameworks.role_reservations.values() for reservation in here.values()}
+    has[[tree.rows[name] for name in apart if name in tree.rows]] = True
+    roles, has = with_all_above(roles, queues.parent[:n]), with_all_above(has, queues.parent[:n])
+    once = np.array([name in tree.removed for name in tree.names], np.bool_)
+    there = declared | roles | has
+    return there, there & once & ~declared & ~roles
+
+
 def exact_shares(state: State, takes_part: np.ndarray, demand: list[list[int]] | None = None) -> Shares:
     """Divide the cluster among the queues that take part, each at most its demand if given."""
     queues, n = state.queues, state.queues.n
@@ -124,16 +145,11 @@ def share_changes(old: Configuration, new: Configuration) -> list[Change]:
     before, after = (_shares(configuration) for configuration in (old, new))
     names = sorted({*before, *after}, key=lambda name: name.split("/") * bool(name))
     resources = sorted({resource for shares in (before, after) for row in shares.values() for resource in row})
-    return [
-        Change(
-            written(name),
-            resource,
-            before[name].get(resource, 0) if name in before else None,
-            after[name].get(resource, 0) if name in after else None,
-        )
-        for name in names
-        for resource in resources
-    ]
+    found = []
+    for name, resource in product(names, resources):
+        old_share, new_share = (shares[name].get(resource, 0) if name in shares else None for shares in (before, after))
+        found.append(Change(written(name), resource, old_share, new_share))
+    return found
 
 
 def _shares(configuration: Configuration) -> dict[str, dict[str, int]]:

@@ -21,11 +21,10 @@ from fairlead.scheduler.facts import Claim, Outcome
 from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, ends
 from fairlead.scheduler.history import share_over_time
 from fairlead.scheduler.preemption.claims import claims_by_leaf
-from fairlead.scheduler.reports.fair_shares import fair_shares
-from fairlead.scheduler.reports.usage import listed_queues
+from fairlead.scheduler.reports.fair_shares import fair_shares, listed_queues
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, JOB_STATUSES, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
-from fairlead.scheduler.tables import GUARANTEE, I64, NONE, PRIORITY, UNLIMITED, WHY, Bools
+from fairlead.scheduler.tables import GUARANTEE, NONE, PRIORITY, UNLIMITED, WHY, Bools
 
 COMMAND_CHARACTERS = 1000
 """Maximum characters of a command in a listing; a single job has all of it."""
@@ -55,46 +54,27 @@ class Selection:
     since: float = -inf
     where: Callable[[Job], bool] = lambda job: True
 
-    def rows(self, state: State, before: float | None = None, most: int | None = None) -> I64:
-        """Return the rows of jobs with numbers below `before` that :meth:`has` may select, newest first: all, or the
-        first `most` or more.
-        """
-        below = None if self.queue is None else rows_below(state, self.queue)
-        end = state.jobs.n if before is None else state.index.find(int(before)) if isfinite(before) else NONE
-        end = state.jobs.n if end == NONE else end
-        found, count = list[I64](), 0
-        while end > 0 and (most is None or count < most):
-            begin = 0 if most is None else max(0, end - BLOCK)
-            found.append(self._rows_in(state, slice(begin, end), before, below))
-            end, count = begin, count + len(found[-1])
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
-
-    def _rows_in(self, state: State, rows: slice, before: float | None, below: list[int] | None) -> I64:
-        jobs = state.jobs
-        chosen = (jobs.id[rows] != NONE) & (jobs.submitted_at[rows] >= self.since)
-        if before is not None:
-            chosen &= jobs.id[rows] < before
-        if below is not None:
-            chosen &= np.isin(jobs.queue[rows], below)
-        if self.statuses:
-            chosen &= np.isin(jobs.statuses(rows), [JOB_STATUSES.index(status) for status in self.statuses])
-        return rows.start + np.flatnonzero(chosen)[::-1]
-
     def next(self, state: State, before: float | None, most: int) -> tuple[list[int], int | None]:
         """Look through a block of rows of jobs with numbers below `before`, newest first, for at most `most` selected jobs.
 
         Returns their rows, and the `before` of the next block; None after the last.
         """
-        rows = self.rows(state, before, 1).tolist()
-        chosen = [*islice((row for row in rows if self.has(state, row)), most)]
-        if not rows:
-            return chosen, None
-        return chosen, int(state.jobs.id[chosen[-1] if len(chosen) == most else rows[-1]])
-
-    def has(self, state: State, row: int) -> bool:
-        """True if the job of one of `rows` is selected."""
-        spec = state.index.specs[int(state.jobs.id[row])]
-        return (not spec.note or state.jobs.failed[row] > 0) and self.where(spec)
+        jobs, below = state.jobs, None if self.queue is None else rows_below(state, self.queue)
+        end = NONE if before is None or not isfinite(before) else state.index.find(int(before))
+        end, rows = jobs.n if end == NONE else end, list[int]()
+        while end > 0 and not rows:
+            block = slice(max(0, end - BLOCK), end)
+            chosen = (jobs.id[block] != NONE) & (jobs.submitted_at[block] >= self.since)
+            if before is not None:
+                chosen &= jobs.id[block] < before
+            if below is not None:
+                chosen &= np.isin(jobs.queue[block], below)
+            if self.statuses:
+                chosen &= np.isin(jobs.statuses(block), [JOB_STATUSES.index(status) for status in self.statuses])
+            end, rows = block.start, (block.start + np.flatnonzero(chosen)[::-1]).tolist()
+        specs = ((row, state.index.specs[int(jobs.id[row])]) for row in rows)
+        found = [*islice((row for row, spec in specs if (not spec.note or jobs.failed[row] > 0) and self.where(spec)), most)]
+        return found, int(jobs.id[found[-1] if len(found) == most else rows[-1]]) if rows else None
 
 
 class Listing:
@@ -114,14 +94,9 @@ class Listing:
         self._selection, self._before, self._limit = selection, before, limit
         self._size = 0
 
-    def read(self, state: State, most: int | None = None) -> None:
-        """Read the next jobs, at most `most`, by default all; what is found is as of now."""
-        left = self._limit + 1 - len(self.found)
-        if most is None:
-            rows = self._selection.rows(state, self._before).tolist()
-            chosen, following = [*islice((row for row in rows if self._selection.has(state, row)), left)], None
-        else:
-            chosen, following = self._selection.next(state, self._before, min(most, left))
+    def read(self, state: State, most: int) -> None:
+        """Read the next jobs, at most `most`; what is found is as of now."""
+        chosen, following = self._selection.next(state, self._before, min(most, self._limit + 1 - len(self.found)))
         for job in _jobs(state, chosen, COMMAND_CHARACTERS):
             if len(self.found) == self._limit or self._size > PAGE_CHARACTERS:
                 self.next, self.is_over = self.found[-1]["id"], True
@@ -152,14 +127,9 @@ def describe_tasks(
 def find_task(state: State, job: int, index: int) -> TaskInfo:
     """Return one task of a job, without forecasts. Raises Unknown."""
     row = job_row(state, job)
-    check_index(job, index, int(state.jobs.tasks[row]))
+    if not 0 <= index < state.jobs.tasks[row]:
+        raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {state.jobs.tasks[row] - 1}")
     return describe_task(state, int(state.jobs.first[row]), state.index.specs[job].work, index)
-
-
-def check_index(job: int, index: int, tasks: int) -> None:
-    """Raise Unknown if a job has no task of this index."""
-    if not 0 <= index < tasks:
-        raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {tasks - 1}")
 
 
 def describe_task(state: State, begin: int, work: Work, index: int, expected: float = nan, cautious: float = nan) -> TaskInfo:
@@ -268,33 +238,27 @@ def list_nodes(state: State) -> list[NodeInfo]:
     nodes = state.nodes
     held = state.tasks.node[state.held_rows()]
     tasks = np.bincount(held, minlength=nodes.n)
-    found: list[NodeInfo] = []
-    for row, spec in enumerate(state.cluster.specs):
-        if nodes.forgotten[row]:
-            continue
-        found.append(
-            {
-                "name": spec.name,
-                "status": "lost" if not nodes.up[row] else "draining" if nodes.draining[row] else "up",
-                "capacity": state.quantities(nodes.capacity[row]),
-                "used": state.quantities(nodes.capacity[row] - nodes.free[row]),
-                "labels": spec.labels,
-                "tasks": int(tasks[row]),
-            }
-        )
-    return found
+    return [
+        {
+            "name": spec.name,
+            "status": "lost" if not nodes.up[row] else "draining" if nodes.draining[row] else "up",
+            "capacity": state.quantities(nodes.capacity[row]),
+            "used": state.quantities(nodes.capacity[row] - nodes.free[row]),
+            "labels": spec.labels,
+            "tasks": int(tasks[row]),
+        }
+        for row, spec in enumerate(state.cluster.specs)
+        if not nodes.forgotten[row]
+    ]
 
 
 def list_cards(state: State, there: Mapping[str, Sequence[int]]) -> dict[str, list[CardInfo]]:
     """Return the cards of each node; `there` has their numbers."""
     rows = state.held_rows()
     rows = rows[state.tasks.cards[rows].any(axis=1)]
-    attempts = zip(*(column.tolist() for column in state.attempts_of(rows)), strict=True)
-    whose: dict[tuple[int, int], tuple[int, int]] = {}
-    for (job, index, _), node, words in zip(
-        attempts, state.tasks.node[rows].tolist(), state.tasks.cards[rows].tolist(), strict=True
-    ):
-        whose |= {(node, card): (job, index) for card in cards_of(words)}
+    job, index, _ = state.attempts_of(rows)
+    columns = (column.tolist() for column in (job, index, state.tasks.node[rows], state.tasks.cards[rows]))
+    whose = {(node, card): (job, index) for job, index, node, words in zip(*columns, strict=True) for card in cards_of(words)}
     found: dict[str, list[CardInfo]] = {}
     for row, spec in enumerate(state.cluster.specs):
         drained = state.drained_cards(row)

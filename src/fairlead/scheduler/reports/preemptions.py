@@ -6,9 +6,9 @@ For tests, audits, and FAIRLEAD_CHECK. Checked are `revocable`, `keeps-guarantee
 
 import numpy as np
 
-from fairlead.scheduler.cluster import tasks_that_fit
 from fairlead.scheduler.effects import Learned, apply
 from fairlead.scheduler.facts import Fact, NodesClaimed, TasksPlaced, TasksRevoked
+from fairlead.scheduler.feasibility import hosts
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import NOT_REACHED
 from fairlead.scheduler.kernel.scheduling import over_limits
@@ -16,7 +16,7 @@ from fairlead.scheduler.preemption import claims
 from fairlead.scheduler.queue_tree import beside, up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
-from fairlead.scheduler.tables import APART, GUARANTEE, I64, NONE, PRIORITY, RESERVATION, WHY
+from fairlead.scheduler.tables import GUARANTEE, I64, NONE, PRIORITY, RESERVATION, WHY
 
 UNSERVED_SECONDS, UNSERVED_MOMENTS = 10.0, 5
 """A claim is reported as unserved if it could start for this long, and at this many moments.
@@ -224,8 +224,8 @@ def _check_enough(state: State, revoked: TasksRevoked, claimed: NodesClaimed) ->
     """Check `enough` and `none-spared`, after both facts were applied."""
     assert revoked.claim is not None
     row = state.job_row(claimed.id)
-    group = int(state.jobs.group[row])
-    demand = state.shapes.demand[state.jobs.shape_row[row]]
+    group, shape = int(state.jobs.group[row]), int(state.groups.shape_row[state.jobs.group[row]])
+    demand = state.shapes.demand[shape]
     room, used, spare_ends = _left(state)
     _must((room[claimed.nodes] >= 0).all(), f"what was revoked for job {claimed.id} does not make room for it")
     wanted = max(1, int(state.groups.gang[group]))
@@ -247,7 +247,7 @@ def _check_enough(state: State, revoked: TasksRevoked, claimed: NodesClaimed) ->
         for q in up_to_root(state.queues, int(state.jobs.queue[job])):
             back[q] += needs.sum(axis=0)
             bound[q] += needs.sum(axis=0) * (not state.jobs.revocable[job])
-        fits = _hosts(state, group, without) >= before + wanted and _within_limits(state, group, back, bound)
+        fits = hosts(state, shape, without) >= before + wanted and _within_limits(state, group, back, bound)
         task = f"{revoked.job[alike == unit][0]}.{revoked.index[alike == unit][0]}"
         _must(not fits, f"task {task} is revoked for nothing, for job {claimed.id}")
 
@@ -271,14 +271,6 @@ def _check_no_counter_claim(state: State, revoked: TasksRevoked) -> None:
             within |= bool(named.any())
         what = f"job {state.jobs.id[row]} is a victim for job {revoked.claim.job}"
         _must(not within, f"{what}, and would then claim what queue {state.tree.names[leaf]!r} is guaranteed")
-
-
-def _hosts(state: State, group: int, room: I64) -> int:
-    """Count the tasks of a group that fit on all nodes together."""
-    shape, nodes, n = state.groups.shape_row[group], state.nodes, state.nodes.n
-    demand = state.shapes.demand[shape]
-    takes = nodes.up[:n] & ~nodes.draining[:n] & state.cluster.masks[state.shapes.mask[shape], :n]
-    return tasks_that_fit(room[takes], demand, bool(state.shapes.fit[shape] == APART))
 
 
 def _within_limits(state: State, group: int, used: I64, bound: I64) -> bool:

@@ -14,13 +14,13 @@ import numpy as np
 from fairlead.audit.over_time import LIMITS, NOT_DECIDED, OFFERS, ORDER, PLACEMENT, RESERVATIONS, RUNNING_TASKS, TIES, WHOLE_TASKS
 from fairlead.policies.codes import FIFO, PRIORITY
 from fairlead.scheduler import facts
-from fairlead.scheduler.cluster import offered_of, tasks_that_fit
+from fairlead.scheduler.cluster import offered_of
 from fairlead.scheduler.decide import Cycle
 from fairlead.scheduler.entitlements import Parts
-from fairlead.scheduler.feasibility import never_starting_groups
+from fairlead.scheduler.feasibility import hosts, never_starting_groups
 from fairlead.scheduler.kernel.constants import NO_NODE
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import APART, F64, I64, NONE, Bools
+from fairlead.scheduler.tables import F64, I64, NONE, Bools
 
 SHARE_TOLERANCE = 1e-9
 """Dominant shares that differ by less are equal."""
@@ -198,12 +198,11 @@ class Shortfalls:
         state, held = self._state, self._holders
         shape = int(state.groups.shape_row[group])
         demand, count = state.shapes.demand[shape], max(1, int(state.groups.gang[group]))
-        apart = bool(state.shapes.fit[shape] == APART)
         asked = demand > 0
         n = state.nodes.n
         allowed = self._open & state.cluster.masks[state.shapes.mask[shape], :n]
         free = state.nodes.free[:n]
-        if tasks_that_fit(free[allowed], demand, apart) >= count:
+        if hosts(state, shape, free) >= count:
             return RESERVATIONS
         richer = self._has_more[held.leaf[since]]
         room = (state.nodes.free - state.nodes.held)[held.node[since]] + held.demand[since]
@@ -212,7 +211,7 @@ class Shortfalls:
             return ORDER
         if (fits & equal).any():
             return TIES
-        if tasks_that_fit((free + self._offered)[allowed], demand, apart) >= count:
+        if hosts(state, shape, free + self._offered) >= count:
             return OFFERS
         in_pieces = (free[self._open][:, asked].sum(axis=0) >= count * demand[asked]).all()
         if in_pieces or (richer & ~fits).any():

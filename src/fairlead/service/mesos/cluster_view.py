@@ -17,7 +17,7 @@ from fairlead.model.specs import OWN, Framework, Node, Offer, Quantities, Queue,
 from fairlead.scheduler.facts import Fact, FrameworkGone, FrameworkSubscribed, NodeLost, TasksFinished, TasksPlaced
 from fairlead.scheduler.framework_index import Launched, Member, RoleReservation, plus, queue_of
 from fairlead.scheduler.frameworks.reservations import joined
-from fairlead.scheduler.reports.usage import listed_queues
+from fairlead.scheduler.reports.fair_shares import listed_queues
 from fairlead.scheduler.state import State
 from fairlead.service.mesos.messages.mesos_pb2 import TASK_KILLED, TaskState
 from fairlead.service.mesos.statuses import latest
@@ -276,7 +276,8 @@ def _roles(state: State, seen: dict[str, Member], hidden: Hidden) -> list[RoleVi
     for who, member in seen.items():
         for role in member.framework.roles:
             frameworks.setdefault(role, []).append(who)
-    there = zip(state.tree.names, listed_queues(state).there.tolist(), strict=True)
+    listed, _ = listed_queues(state)
+    there = zip(state.tree.names, listed.tolist(), strict=True)
     names = {name for name, is_there in there if is_there and name and OWN not in name.split("/")}
     names |= {name for name in state.tree.declared if name and not name.endswith("*")}
     names = {name for name in names if not hidden(name)} | set(frameworks)

@@ -101,7 +101,9 @@ class Subscriptions(Streams[str]):
                 self.end_with(self.streams.pop(fact.id, None))
 
     def _offers_made(self, state: State, fact: facts.OffersMade) -> None:
-        by_framework, executors = defaultdict(list), state.frameworks.executors_by_place()
+        by_framework, executors = defaultdict(list), defaultdict[tuple[str, str], list[str]](list)
+        for each in state.frameworks.executors.values():
+            executors[each.framework, each.node].append(each.name)
         for offer in fact.offers:
             self._offered[offer.id] = offer.framework
             by_framework[offer.framework].append(offer)
@@ -110,7 +112,7 @@ class Subscriptions(Streams[str]):
             if member is not None and who in self.streams:
                 known = events.knows(member.framework)
                 made = [
-                    events.to_offer(offer, node, known, said, executors.get((who, node.name), []))
+                    events.to_offer(offer, node, known, said, executors[who, node.name])
                     for offer in offers
                     for node in [state.cluster.specs[offer.node]]
                     for said in [{mark: p.said for mark, p in state.frameworks.role_reservations.get(node.name, {}).items()}]
