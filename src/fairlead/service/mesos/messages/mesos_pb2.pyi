@@ -63,71 +63,57 @@ OPERATION_UNKNOWN: OperationState
 
 class FrameworkID(_message.Message):
     __slots__ = ("value",)
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class OfferID(_message.Message):
     __slots__ = ("value",)
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class AgentID(_message.Message):
     __slots__ = ("value",)
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class TaskID(_message.Message):
     __slots__ = ("value",)
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class ExecutorID(_message.Message):
     __slots__ = ("value",)
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class ContainerID(_message.Message):
     __slots__ = ("value", "parent")
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    PARENT_FIELD_NUMBER: _ClassVar[int]
     value: str
     parent: ContainerID
     def __init__(self, value: _Optional[str] = ..., parent: _Optional[_Union[ContainerID, _Mapping]] = ...) -> None: ...
 
 class ResourceProviderID(_message.Message):
     __slots__ = ("value",)
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class OperationID(_message.Message):
     __slots__ = ("value",)
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class TimeInfo(_message.Message):
     __slots__ = ("nanoseconds",)
-    NANOSECONDS_FIELD_NUMBER: _ClassVar[int]
     nanoseconds: int
     def __init__(self, nanoseconds: _Optional[int] = ...) -> None: ...
 
 class DurationInfo(_message.Message):
     __slots__ = ("nanoseconds",)
-    NANOSECONDS_FIELD_NUMBER: _ClassVar[int]
     nanoseconds: int
     def __init__(self, nanoseconds: _Optional[int] = ...) -> None: ...
 
 class Address(_message.Message):
     __slots__ = ("hostname", "ip", "port")
-    HOSTNAME_FIELD_NUMBER: _ClassVar[int]
-    IP_FIELD_NUMBER: _ClassVar[int]
-    PORT_FIELD_NUMBER: _ClassVar[int]
     hostname: str
     ip: str
     port: int
@@ -135,11 +121,6 @@ class Address(_message.Message):
 
 class URL(_message.Message):
     __slots__ = ("scheme", "address", "path", "query", "fragment")
-    SCHEME_FIELD_NUMBER: _ClassVar[int]
-    ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    PATH_FIELD_NUMBER: _ClassVar[int]
-    QUERY_FIELD_NUMBER: _ClassVar[int]
-    FRAGMENT_FIELD_NUMBER: _ClassVar[int]
     scheme: str
     address: Address
     path: str
@@ -149,8 +130,6 @@ class URL(_message.Message):
 
 class Unavailability(_message.Message):
     __slots__ = ("start", "duration")
-    START_FIELD_NUMBER: _ClassVar[int]
-    DURATION_FIELD_NUMBER: _ClassVar[int]
     start: TimeInfo
     duration: DurationInfo
     def __init__(self, start: _Optional[_Union[TimeInfo, _Mapping]] = ..., duration: _Optional[_Union[DurationInfo, _Mapping]] = ...) -> None: ...
@@ -179,29 +158,13 @@ class FrameworkInfo(_message.Message):
         MULTI_ROLE: FrameworkInfo.Capability.Type
         RESERVATION_REFINEMENT: FrameworkInfo.Capability.Type
         REGION_AWARE: FrameworkInfo.Capability.Type
-        TYPE_FIELD_NUMBER: _ClassVar[int]
         type: FrameworkInfo.Capability.Type
         def __init__(self, type: _Optional[_Union[FrameworkInfo.Capability.Type, str]] = ...) -> None: ...
     class OfferFiltersEntry(_message.Message):
         __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
         key: str
         value: OfferFilters
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[OfferFilters, _Mapping]] = ...) -> None: ...
-    USER_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    ID_FIELD_NUMBER: _ClassVar[int]
-    FAILOVER_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
-    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
-    ROLE_FIELD_NUMBER: _ClassVar[int]
-    ROLES_FIELD_NUMBER: _ClassVar[int]
-    HOSTNAME_FIELD_NUMBER: _ClassVar[int]
-    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
-    WEBUI_URL_FIELD_NUMBER: _ClassVar[int]
-    CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
-    OFFER_FILTERS_FIELD_NUMBER: _ClassVar[int]
     user: str
     name: str
     id: FrameworkID
@@ -231,28 +194,17 @@ class CheckInfo(_message.Message):
     TCP: CheckInfo.Type
     class Command(_message.Message):
         __slots__ = ("command",)
-        COMMAND_FIELD_NUMBER: _ClassVar[int]
         command: CommandInfo
         def __init__(self, command: _Optional[_Union[CommandInfo, _Mapping]] = ...) -> None: ...
     class Http(_message.Message):
         __slots__ = ("port", "path")
-        PORT_FIELD_NUMBER: _ClassVar[int]
-        PATH_FIELD_NUMBER: _ClassVar[int]
         port: int
         path: str
         def __init__(self, port: _Optional[int] = ..., path: _Optional[str] = ...) -> None: ...
     class Tcp(_message.Message):
         __slots__ = ("port",)
-        PORT_FIELD_NUMBER: _ClassVar[int]
         port: int
         def __init__(self, port: _Optional[int] = ...) -> None: ...
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    COMMAND_FIELD_NUMBER: _ClassVar[int]
-    HTTP_FIELD_NUMBER: _ClassVar[int]
-    TCP_FIELD_NUMBER: _ClassVar[int]
-    DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     type: CheckInfo.Type
     command: CheckInfo.Command
     http: CheckInfo.Http
@@ -276,10 +228,6 @@ class HealthCheck(_message.Message):
     TCP: HealthCheck.Type
     class HTTPCheckInfo(_message.Message):
         __slots__ = ("scheme", "port", "path", "statuses")
-        SCHEME_FIELD_NUMBER: _ClassVar[int]
-        PORT_FIELD_NUMBER: _ClassVar[int]
-        PATH_FIELD_NUMBER: _ClassVar[int]
-        STATUSES_FIELD_NUMBER: _ClassVar[int]
         scheme: str
         port: int
         path: str
@@ -287,18 +235,8 @@ class HealthCheck(_message.Message):
         def __init__(self, scheme: _Optional[str] = ..., port: _Optional[int] = ..., path: _Optional[str] = ..., statuses: _Optional[_Iterable[int]] = ...) -> None: ...
     class TCPCheckInfo(_message.Message):
         __slots__ = ("port",)
-        PORT_FIELD_NUMBER: _ClassVar[int]
         port: int
         def __init__(self, port: _Optional[int] = ...) -> None: ...
-    DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    CONSECUTIVE_FAILURES_FIELD_NUMBER: _ClassVar[int]
-    GRACE_PERIOD_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    COMMAND_FIELD_NUMBER: _ClassVar[int]
-    HTTP_FIELD_NUMBER: _ClassVar[int]
-    TCP_FIELD_NUMBER: _ClassVar[int]
     delay_seconds: float
     interval_seconds: float
     timeout_seconds: float
@@ -312,7 +250,6 @@ class HealthCheck(_message.Message):
 
 class KillPolicy(_message.Message):
     __slots__ = ("grace_period",)
-    GRACE_PERIOD_FIELD_NUMBER: _ClassVar[int]
     grace_period: DurationInfo
     def __init__(self, grace_period: _Optional[_Union[DurationInfo, _Mapping]] = ...) -> None: ...
 
@@ -320,23 +257,12 @@ class CommandInfo(_message.Message):
     __slots__ = ("uris", "environment", "shell", "value", "arguments", "user")
     class URI(_message.Message):
         __slots__ = ("value", "executable", "extract", "cache", "output_file")
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        EXECUTABLE_FIELD_NUMBER: _ClassVar[int]
-        EXTRACT_FIELD_NUMBER: _ClassVar[int]
-        CACHE_FIELD_NUMBER: _ClassVar[int]
-        OUTPUT_FILE_FIELD_NUMBER: _ClassVar[int]
         value: str
         executable: bool
         extract: bool
         cache: bool
         output_file: str
         def __init__(self, value: _Optional[str] = ..., executable: bool = ..., extract: bool = ..., cache: bool = ..., output_file: _Optional[str] = ...) -> None: ...
-    URIS_FIELD_NUMBER: _ClassVar[int]
-    ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
-    SHELL_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
-    USER_FIELD_NUMBER: _ClassVar[int]
     uris: _containers.RepeatedCompositeFieldContainer[CommandInfo.URI]
     environment: Environment
     shell: bool
@@ -355,18 +281,6 @@ class ExecutorInfo(_message.Message):
     UNKNOWN: ExecutorInfo.Type
     DEFAULT: ExecutorInfo.Type
     CUSTOM: ExecutorInfo.Type
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    EXECUTOR_ID_FIELD_NUMBER: _ClassVar[int]
-    FRAMEWORK_ID_FIELD_NUMBER: _ClassVar[int]
-    COMMAND_FIELD_NUMBER: _ClassVar[int]
-    CONTAINER_FIELD_NUMBER: _ClassVar[int]
-    RESOURCES_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    SOURCE_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    DISCOVERY_FIELD_NUMBER: _ClassVar[int]
-    SHUTDOWN_GRACE_PERIOD_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
     type: ExecutorInfo.Type
     executor_id: ExecutorID
     framework_id: FrameworkID
@@ -387,20 +301,15 @@ class DomainInfo(_message.Message):
         __slots__ = ("region", "zone")
         class RegionInfo(_message.Message):
             __slots__ = ("name",)
-            NAME_FIELD_NUMBER: _ClassVar[int]
             name: str
             def __init__(self, name: _Optional[str] = ...) -> None: ...
         class ZoneInfo(_message.Message):
             __slots__ = ("name",)
-            NAME_FIELD_NUMBER: _ClassVar[int]
             name: str
             def __init__(self, name: _Optional[str] = ...) -> None: ...
-        REGION_FIELD_NUMBER: _ClassVar[int]
-        ZONE_FIELD_NUMBER: _ClassVar[int]
         region: DomainInfo.FaultDomain.RegionInfo
         zone: DomainInfo.FaultDomain.ZoneInfo
         def __init__(self, region: _Optional[_Union[DomainInfo.FaultDomain.RegionInfo, _Mapping]] = ..., zone: _Optional[_Union[DomainInfo.FaultDomain.ZoneInfo, _Mapping]] = ...) -> None: ...
-    FAULT_DOMAIN_FIELD_NUMBER: _ClassVar[int]
     fault_domain: DomainInfo.FaultDomain
     def __init__(self, fault_domain: _Optional[_Union[DomainInfo.FaultDomain, _Mapping]] = ...) -> None: ...
 
@@ -418,18 +327,8 @@ class MasterInfo(_message.Message):
         AGENT_UPDATE: MasterInfo.Capability.Type
         AGENT_DRAINING: MasterInfo.Capability.Type
         QUOTA_V2: MasterInfo.Capability.Type
-        TYPE_FIELD_NUMBER: _ClassVar[int]
         type: MasterInfo.Capability.Type
         def __init__(self, type: _Optional[_Union[MasterInfo.Capability.Type, str]] = ...) -> None: ...
-    ID_FIELD_NUMBER: _ClassVar[int]
-    IP_FIELD_NUMBER: _ClassVar[int]
-    PORT_FIELD_NUMBER: _ClassVar[int]
-    PID_FIELD_NUMBER: _ClassVar[int]
-    HOSTNAME_FIELD_NUMBER: _ClassVar[int]
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    DOMAIN_FIELD_NUMBER: _ClassVar[int]
-    CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
     id: str
     ip: int
     port: int
@@ -465,15 +364,8 @@ class AgentInfo(_message.Message):
         AGENT_OPERATION_FEEDBACK: AgentInfo.Capability.Type
         AGENT_DRAINING: AgentInfo.Capability.Type
         TASK_RESOURCE_LIMITS: AgentInfo.Capability.Type
-        TYPE_FIELD_NUMBER: _ClassVar[int]
         type: AgentInfo.Capability.Type
         def __init__(self, type: _Optional[_Union[AgentInfo.Capability.Type, str]] = ...) -> None: ...
-    HOSTNAME_FIELD_NUMBER: _ClassVar[int]
-    PORT_FIELD_NUMBER: _ClassVar[int]
-    RESOURCES_FIELD_NUMBER: _ClassVar[int]
-    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
-    ID_FIELD_NUMBER: _ClassVar[int]
-    DOMAIN_FIELD_NUMBER: _ClassVar[int]
     hostname: str
     port: int
     resources: _containers.RepeatedCompositeFieldContainer[Resource]
@@ -496,41 +388,29 @@ class Value(_message.Message):
     TEXT: Value.Type
     class Scalar(_message.Message):
         __slots__ = ("value",)
-        VALUE_FIELD_NUMBER: _ClassVar[int]
         value: float
         def __init__(self, value: _Optional[float] = ...) -> None: ...
     class Range(_message.Message):
         __slots__ = ("begin", "end")
-        BEGIN_FIELD_NUMBER: _ClassVar[int]
-        END_FIELD_NUMBER: _ClassVar[int]
         begin: int
         end: int
         def __init__(self, begin: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
     class Ranges(_message.Message):
         __slots__ = ("range",)
-        RANGE_FIELD_NUMBER: _ClassVar[int]
         range: _containers.RepeatedCompositeFieldContainer[Value.Range]
         def __init__(self, range: _Optional[_Iterable[_Union[Value.Range, _Mapping]]] = ...) -> None: ...
     class Set(_message.Message):
         __slots__ = ("item",)
-        ITEM_FIELD_NUMBER: _ClassVar[int]
         item: _containers.RepeatedScalarFieldContainer[str]
         def __init__(self, item: _Optional[_Iterable[str]] = ...) -> None: ...
     class Text(_message.Message):
         __slots__ = ("value",)
-        VALUE_FIELD_NUMBER: _ClassVar[int]
         value: str
         def __init__(self, value: _Optional[str] = ...) -> None: ...
     def __init__(self) -> None: ...
 
 class Attribute(_message.Message):
     __slots__ = ("name", "type", "scalar", "ranges", "set", "text")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    SCALAR_FIELD_NUMBER: _ClassVar[int]
-    RANGES_FIELD_NUMBER: _ClassVar[int]
-    SET_FIELD_NUMBER: _ClassVar[int]
-    TEXT_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: Value.Type
     scalar: Value.Scalar
@@ -547,9 +427,6 @@ class Volume(_message.Message):
         RO: _ClassVar[Volume.Mode]
     RW: Volume.Mode
     RO: Volume.Mode
-    MODE_FIELD_NUMBER: _ClassVar[int]
-    CONTAINER_PATH_FIELD_NUMBER: _ClassVar[int]
-    HOST_PATH_FIELD_NUMBER: _ClassVar[int]
     mode: Volume.Mode
     container_path: str
     host_path: str
@@ -559,7 +436,6 @@ class Resource(_message.Message):
     __slots__ = ("provider_id", "name", "type", "scalar", "ranges", "set", "role", "allocation_info", "reservation", "reservations", "disk", "revocable", "shared")
     class AllocationInfo(_message.Message):
         __slots__ = ("role",)
-        ROLE_FIELD_NUMBER: _ClassVar[int]
         role: str
         def __init__(self, role: _Optional[str] = ...) -> None: ...
     class ReservationInfo(_message.Message):
@@ -572,10 +448,6 @@ class Resource(_message.Message):
         UNKNOWN: Resource.ReservationInfo.Type
         STATIC: Resource.ReservationInfo.Type
         DYNAMIC: Resource.ReservationInfo.Type
-        TYPE_FIELD_NUMBER: _ClassVar[int]
-        ROLE_FIELD_NUMBER: _ClassVar[int]
-        PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
-        LABELS_FIELD_NUMBER: _ClassVar[int]
         type: Resource.ReservationInfo.Type
         role: str
         principal: str
@@ -585,8 +457,6 @@ class Resource(_message.Message):
         __slots__ = ("persistence", "volume", "source")
         class Persistence(_message.Message):
             __slots__ = ("id", "principal")
-            ID_FIELD_NUMBER: _ClassVar[int]
-            PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
             id: str
             principal: str
             def __init__(self, id: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
@@ -606,21 +476,12 @@ class Resource(_message.Message):
             RAW: Resource.DiskInfo.Source.Type
             class Path(_message.Message):
                 __slots__ = ("root",)
-                ROOT_FIELD_NUMBER: _ClassVar[int]
                 root: str
                 def __init__(self, root: _Optional[str] = ...) -> None: ...
             class Mount(_message.Message):
                 __slots__ = ("root",)
-                ROOT_FIELD_NUMBER: _ClassVar[int]
                 root: str
                 def __init__(self, root: _Optional[str] = ...) -> None: ...
-            TYPE_FIELD_NUMBER: _ClassVar[int]
-            PATH_FIELD_NUMBER: _ClassVar[int]
-            MOUNT_FIELD_NUMBER: _ClassVar[int]
-            VENDOR_FIELD_NUMBER: _ClassVar[int]
-            ID_FIELD_NUMBER: _ClassVar[int]
-            METADATA_FIELD_NUMBER: _ClassVar[int]
-            PROFILE_FIELD_NUMBER: _ClassVar[int]
             type: Resource.DiskInfo.Source.Type
             path: Resource.DiskInfo.Source.Path
             mount: Resource.DiskInfo.Source.Mount
@@ -629,9 +490,6 @@ class Resource(_message.Message):
             metadata: Labels
             profile: str
             def __init__(self, type: _Optional[_Union[Resource.DiskInfo.Source.Type, str]] = ..., path: _Optional[_Union[Resource.DiskInfo.Source.Path, _Mapping]] = ..., mount: _Optional[_Union[Resource.DiskInfo.Source.Mount, _Mapping]] = ..., vendor: _Optional[str] = ..., id: _Optional[str] = ..., metadata: _Optional[_Union[Labels, _Mapping]] = ..., profile: _Optional[str] = ...) -> None: ...
-        PERSISTENCE_FIELD_NUMBER: _ClassVar[int]
-        VOLUME_FIELD_NUMBER: _ClassVar[int]
-        SOURCE_FIELD_NUMBER: _ClassVar[int]
         persistence: Resource.DiskInfo.Persistence
         volume: Volume
         source: Resource.DiskInfo.Source
@@ -642,19 +500,6 @@ class Resource(_message.Message):
     class SharedInfo(_message.Message):
         __slots__ = ()
         def __init__(self) -> None: ...
-    PROVIDER_ID_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    SCALAR_FIELD_NUMBER: _ClassVar[int]
-    RANGES_FIELD_NUMBER: _ClassVar[int]
-    SET_FIELD_NUMBER: _ClassVar[int]
-    ROLE_FIELD_NUMBER: _ClassVar[int]
-    ALLOCATION_INFO_FIELD_NUMBER: _ClassVar[int]
-    RESERVATION_FIELD_NUMBER: _ClassVar[int]
-    RESERVATIONS_FIELD_NUMBER: _ClassVar[int]
-    DISK_FIELD_NUMBER: _ClassVar[int]
-    REVOCABLE_FIELD_NUMBER: _ClassVar[int]
-    SHARED_FIELD_NUMBER: _ClassVar[int]
     provider_id: ResourceProviderID
     name: str
     type: Value.Type
@@ -676,27 +521,20 @@ class OfferFilters(_message.Message):
         __slots__ = ("quantities",)
         class QuantitiesEntry(_message.Message):
             __slots__ = ("key", "value")
-            KEY_FIELD_NUMBER: _ClassVar[int]
-            VALUE_FIELD_NUMBER: _ClassVar[int]
             key: str
             value: Value.Scalar
             def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value.Scalar, _Mapping]] = ...) -> None: ...
-        QUANTITIES_FIELD_NUMBER: _ClassVar[int]
         quantities: _containers.MessageMap[str, Value.Scalar]
         def __init__(self, quantities: _Optional[_Mapping[str, Value.Scalar]] = ...) -> None: ...
     class MinAllocatableResources(_message.Message):
         __slots__ = ("quantities",)
-        QUANTITIES_FIELD_NUMBER: _ClassVar[int]
         quantities: _containers.RepeatedCompositeFieldContainer[OfferFilters.ResourceQuantities]
         def __init__(self, quantities: _Optional[_Iterable[_Union[OfferFilters.ResourceQuantities, _Mapping]]] = ...) -> None: ...
-    MIN_ALLOCATABLE_RESOURCES_FIELD_NUMBER: _ClassVar[int]
     min_allocatable_resources: OfferFilters.MinAllocatableResources
     def __init__(self, min_allocatable_resources: _Optional[_Union[OfferFilters.MinAllocatableResources, _Mapping]] = ...) -> None: ...
 
 class Request(_message.Message):
     __slots__ = ("agent_id", "resources")
-    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
-    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     agent_id: AgentID
     resources: _containers.RepeatedCompositeFieldContainer[Resource]
     def __init__(self, agent_id: _Optional[_Union[AgentID, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
@@ -731,78 +569,50 @@ class Offer(_message.Message):
         DESTROY_DISK: Offer.Operation.Type
         class Launch(_message.Message):
             __slots__ = ("task_infos",)
-            TASK_INFOS_FIELD_NUMBER: _ClassVar[int]
             task_infos: _containers.RepeatedCompositeFieldContainer[TaskInfo]
             def __init__(self, task_infos: _Optional[_Iterable[_Union[TaskInfo, _Mapping]]] = ...) -> None: ...
         class LaunchGroup(_message.Message):
             __slots__ = ("executor", "task_group")
-            EXECUTOR_FIELD_NUMBER: _ClassVar[int]
-            TASK_GROUP_FIELD_NUMBER: _ClassVar[int]
             executor: ExecutorInfo
             task_group: TaskGroupInfo
             def __init__(self, executor: _Optional[_Union[ExecutorInfo, _Mapping]] = ..., task_group: _Optional[_Union[TaskGroupInfo, _Mapping]] = ...) -> None: ...
         class Reserve(_message.Message):
             __slots__ = ("source", "resources")
-            SOURCE_FIELD_NUMBER: _ClassVar[int]
-            RESOURCES_FIELD_NUMBER: _ClassVar[int]
             source: _containers.RepeatedCompositeFieldContainer[Resource]
             resources: _containers.RepeatedCompositeFieldContainer[Resource]
             def __init__(self, source: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
         class Unreserve(_message.Message):
             __slots__ = ("resources",)
-            RESOURCES_FIELD_NUMBER: _ClassVar[int]
             resources: _containers.RepeatedCompositeFieldContainer[Resource]
             def __init__(self, resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
         class Create(_message.Message):
             __slots__ = ("volumes",)
-            VOLUMES_FIELD_NUMBER: _ClassVar[int]
             volumes: _containers.RepeatedCompositeFieldContainer[Resource]
             def __init__(self, volumes: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
         class Destroy(_message.Message):
             __slots__ = ("volumes",)
-            VOLUMES_FIELD_NUMBER: _ClassVar[int]
             volumes: _containers.RepeatedCompositeFieldContainer[Resource]
             def __init__(self, volumes: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
         class GrowVolume(_message.Message):
             __slots__ = ("volume", "addition")
-            VOLUME_FIELD_NUMBER: _ClassVar[int]
-            ADDITION_FIELD_NUMBER: _ClassVar[int]
             volume: Resource
             addition: Resource
             def __init__(self, volume: _Optional[_Union[Resource, _Mapping]] = ..., addition: _Optional[_Union[Resource, _Mapping]] = ...) -> None: ...
         class ShrinkVolume(_message.Message):
             __slots__ = ("volume", "subtract")
-            VOLUME_FIELD_NUMBER: _ClassVar[int]
-            SUBTRACT_FIELD_NUMBER: _ClassVar[int]
             volume: Resource
             subtract: Value.Scalar
             def __init__(self, volume: _Optional[_Union[Resource, _Mapping]] = ..., subtract: _Optional[_Union[Value.Scalar, _Mapping]] = ...) -> None: ...
         class CreateDisk(_message.Message):
             __slots__ = ("source", "target_type", "target_profile")
-            SOURCE_FIELD_NUMBER: _ClassVar[int]
-            TARGET_TYPE_FIELD_NUMBER: _ClassVar[int]
-            TARGET_PROFILE_FIELD_NUMBER: _ClassVar[int]
             source: Resource
             target_type: Resource.DiskInfo.Source.Type
             target_profile: str
             def __init__(self, source: _Optional[_Union[Resource, _Mapping]] = ..., target_type: _Optional[_Union[Resource.DiskInfo.Source.Type, str]] = ..., target_profile: _Optional[str] = ...) -> None: ...
         class DestroyDisk(_message.Message):
             __slots__ = ("source",)
-            SOURCE_FIELD_NUMBER: _ClassVar[int]
             source: Resource
             def __init__(self, source: _Optional[_Union[Resource, _Mapping]] = ...) -> None: ...
-        TYPE_FIELD_NUMBER: _ClassVar[int]
-        ID_FIELD_NUMBER: _ClassVar[int]
-        LAUNCH_FIELD_NUMBER: _ClassVar[int]
-        LAUNCH_GROUP_FIELD_NUMBER: _ClassVar[int]
-        RESERVE_FIELD_NUMBER: _ClassVar[int]
-        UNRESERVE_FIELD_NUMBER: _ClassVar[int]
-        CREATE_FIELD_NUMBER: _ClassVar[int]
-        DESTROY_FIELD_NUMBER: _ClassVar[int]
-        GROW_VOLUME_FIELD_NUMBER: _ClassVar[int]
-        SHRINK_VOLUME_FIELD_NUMBER: _ClassVar[int]
-        CREATE_DISK_FIELD_NUMBER: _ClassVar[int]
-        DESTROY_DISK_FIELD_NUMBER: _ClassVar[int]
         type: Offer.Operation.Type
         id: OperationID
         launch: Offer.Operation.Launch
@@ -816,17 +626,6 @@ class Offer(_message.Message):
         create_disk: Offer.Operation.CreateDisk
         destroy_disk: Offer.Operation.DestroyDisk
         def __init__(self, type: _Optional[_Union[Offer.Operation.Type, str]] = ..., id: _Optional[_Union[OperationID, _Mapping]] = ..., launch: _Optional[_Union[Offer.Operation.Launch, _Mapping]] = ..., launch_group: _Optional[_Union[Offer.Operation.LaunchGroup, _Mapping]] = ..., reserve: _Optional[_Union[Offer.Operation.Reserve, _Mapping]] = ..., unreserve: _Optional[_Union[Offer.Operation.Unreserve, _Mapping]] = ..., create: _Optional[_Union[Offer.Operation.Create, _Mapping]] = ..., destroy: _Optional[_Union[Offer.Operation.Destroy, _Mapping]] = ..., grow_volume: _Optional[_Union[Offer.Operation.GrowVolume, _Mapping]] = ..., shrink_volume: _Optional[_Union[Offer.Operation.ShrinkVolume, _Mapping]] = ..., create_disk: _Optional[_Union[Offer.Operation.CreateDisk, _Mapping]] = ..., destroy_disk: _Optional[_Union[Offer.Operation.DestroyDisk, _Mapping]] = ...) -> None: ...
-    ID_FIELD_NUMBER: _ClassVar[int]
-    FRAMEWORK_ID_FIELD_NUMBER: _ClassVar[int]
-    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
-    HOSTNAME_FIELD_NUMBER: _ClassVar[int]
-    URL_FIELD_NUMBER: _ClassVar[int]
-    DOMAIN_FIELD_NUMBER: _ClassVar[int]
-    RESOURCES_FIELD_NUMBER: _ClassVar[int]
-    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
-    EXECUTOR_IDS_FIELD_NUMBER: _ClassVar[int]
-    UNAVAILABILITY_FIELD_NUMBER: _ClassVar[int]
-    ALLOCATION_INFO_FIELD_NUMBER: _ClassVar[int]
     id: OfferID
     framework_id: FrameworkID
     agent_id: AgentID
@@ -842,12 +641,6 @@ class Offer(_message.Message):
 
 class InverseOffer(_message.Message):
     __slots__ = ("id", "url", "framework_id", "agent_id", "unavailability", "resources")
-    ID_FIELD_NUMBER: _ClassVar[int]
-    URL_FIELD_NUMBER: _ClassVar[int]
-    FRAMEWORK_ID_FIELD_NUMBER: _ClassVar[int]
-    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
-    UNAVAILABILITY_FIELD_NUMBER: _ClassVar[int]
-    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     id: OfferID
     url: URL
     framework_id: FrameworkID
@@ -860,26 +653,9 @@ class TaskInfo(_message.Message):
     __slots__ = ("name", "task_id", "agent_id", "resources", "executor", "command", "container", "health_check", "check", "kill_policy", "data", "labels", "discovery", "max_completion_time", "limits")
     class LimitsEntry(_message.Message):
         __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
         key: str
         value: Value.Scalar
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value.Scalar, _Mapping]] = ...) -> None: ...
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    TASK_ID_FIELD_NUMBER: _ClassVar[int]
-    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
-    RESOURCES_FIELD_NUMBER: _ClassVar[int]
-    EXECUTOR_FIELD_NUMBER: _ClassVar[int]
-    COMMAND_FIELD_NUMBER: _ClassVar[int]
-    CONTAINER_FIELD_NUMBER: _ClassVar[int]
-    HEALTH_CHECK_FIELD_NUMBER: _ClassVar[int]
-    CHECK_FIELD_NUMBER: _ClassVar[int]
-    KILL_POLICY_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
-    DISCOVERY_FIELD_NUMBER: _ClassVar[int]
-    MAX_COMPLETION_TIME_FIELD_NUMBER: _ClassVar[int]
-    LIMITS_FIELD_NUMBER: _ClassVar[int]
     name: str
     task_id: TaskID
     agent_id: AgentID
@@ -899,7 +675,6 @@ class TaskInfo(_message.Message):
 
 class TaskGroupInfo(_message.Message):
     __slots__ = ("tasks",)
-    TASKS_FIELD_NUMBER: _ClassVar[int]
     tasks: _containers.RepeatedCompositeFieldContainer[TaskInfo]
     def __init__(self, tasks: _Optional[_Iterable[_Union[TaskInfo, _Mapping]]] = ...) -> None: ...
 
@@ -907,28 +682,9 @@ class Task(_message.Message):
     __slots__ = ("name", "task_id", "framework_id", "executor_id", "agent_id", "state", "resources", "statuses", "status_update_state", "status_update_uuid", "labels", "discovery", "container", "health_check", "kill_policy", "user", "limits")
     class LimitsEntry(_message.Message):
         __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
         key: str
         value: Value.Scalar
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value.Scalar, _Mapping]] = ...) -> None: ...
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    TASK_ID_FIELD_NUMBER: _ClassVar[int]
-    FRAMEWORK_ID_FIELD_NUMBER: _ClassVar[int]
-    EXECUTOR_ID_FIELD_NUMBER: _ClassVar[int]
-    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
-    RESOURCES_FIELD_NUMBER: _ClassVar[int]
-    STATUSES_FIELD_NUMBER: _ClassVar[int]
-    STATUS_UPDATE_STATE_FIELD_NUMBER: _ClassVar[int]
-    STATUS_UPDATE_UUID_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
-    DISCOVERY_FIELD_NUMBER: _ClassVar[int]
-    CONTAINER_FIELD_NUMBER: _ClassVar[int]
-    HEALTH_CHECK_FIELD_NUMBER: _ClassVar[int]
-    KILL_POLICY_FIELD_NUMBER: _ClassVar[int]
-    USER_FIELD_NUMBER: _ClassVar[int]
-    LIMITS_FIELD_NUMBER: _ClassVar[int]
     name: str
     task_id: TaskID
     framework_id: FrameworkID
@@ -950,25 +706,16 @@ class Task(_message.Message):
 
 class TaskResourceLimitation(_message.Message):
     __slots__ = ("resources",)
-    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     resources: _containers.RepeatedCompositeFieldContainer[Resource]
     def __init__(self, resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
 
 class UUID(_message.Message):
     __slots__ = ("value",)
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     value: bytes
     def __init__(self, value: _Optional[bytes] = ...) -> None: ...
 
 class OperationStatus(_message.Message):
     __slots__ = ("operation_id", "state", "message", "converted_resources", "uuid", "agent_id", "resource_provider_id")
-    OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    CONVERTED_RESOURCES_FIELD_NUMBER: _ClassVar[int]
-    UUID_FIELD_NUMBER: _ClassVar[int]
-    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
-    RESOURCE_PROVIDER_ID_FIELD_NUMBER: _ClassVar[int]
     operation_id: OperationID
     state: OperationState
     message: str
@@ -982,23 +729,16 @@ class CheckStatusInfo(_message.Message):
     __slots__ = ("type", "command", "http", "tcp")
     class Command(_message.Message):
         __slots__ = ("exit_code",)
-        EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
         exit_code: int
         def __init__(self, exit_code: _Optional[int] = ...) -> None: ...
     class Http(_message.Message):
         __slots__ = ("status_code",)
-        STATUS_CODE_FIELD_NUMBER: _ClassVar[int]
         status_code: int
         def __init__(self, status_code: _Optional[int] = ...) -> None: ...
     class Tcp(_message.Message):
         __slots__ = ("succeeded",)
-        SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
         succeeded: bool
         def __init__(self, succeeded: bool = ...) -> None: ...
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    COMMAND_FIELD_NUMBER: _ClassVar[int]
-    HTTP_FIELD_NUMBER: _ClassVar[int]
-    TCP_FIELD_NUMBER: _ClassVar[int]
     type: CheckInfo.Type
     command: CheckStatusInfo.Command
     http: CheckStatusInfo.Http
@@ -1087,22 +827,6 @@ class TaskStatus(_message.Message):
     REASON_TASK_INVALID: TaskStatus.Reason
     REASON_TASK_UNAUTHORIZED: TaskStatus.Reason
     REASON_TASK_UNKNOWN: TaskStatus.Reason
-    TASK_ID_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    SOURCE_FIELD_NUMBER: _ClassVar[int]
-    REASON_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
-    EXECUTOR_ID_FIELD_NUMBER: _ClassVar[int]
-    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
-    UUID_FIELD_NUMBER: _ClassVar[int]
-    HEALTHY_FIELD_NUMBER: _ClassVar[int]
-    CHECK_STATUS_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
-    CONTAINER_STATUS_FIELD_NUMBER: _ClassVar[int]
-    UNREACHABLE_TIME_FIELD_NUMBER: _ClassVar[int]
-    LIMITATION_FIELD_NUMBER: _ClassVar[int]
     task_id: TaskID
     state: TaskState
     message: str
@@ -1123,7 +847,6 @@ class TaskStatus(_message.Message):
 
 class Filters(_message.Message):
     __slots__ = ("refuse_seconds",)
-    REFUSE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     refuse_seconds: float
     def __init__(self, refuse_seconds: _Optional[float] = ...) -> None: ...
 
@@ -1139,23 +862,16 @@ class Environment(_message.Message):
         UNKNOWN: Environment.Variable.Type
         VALUE: Environment.Variable.Type
         SECRET: Environment.Variable.Type
-        NAME_FIELD_NUMBER: _ClassVar[int]
-        TYPE_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        SECRET_FIELD_NUMBER: _ClassVar[int]
         name: str
         type: Environment.Variable.Type
         value: str
         secret: Secret
         def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[Environment.Variable.Type, str]] = ..., value: _Optional[str] = ..., secret: _Optional[_Union[Secret, _Mapping]] = ...) -> None: ...
-    VARIABLES_FIELD_NUMBER: _ClassVar[int]
     variables: _containers.RepeatedCompositeFieldContainer[Environment.Variable]
     def __init__(self, variables: _Optional[_Iterable[_Union[Environment.Variable, _Mapping]]] = ...) -> None: ...
 
 class Parameter(_message.Message):
     __slots__ = ("key", "value")
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     key: str
     value: str
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
@@ -1172,19 +888,13 @@ class Secret(_message.Message):
     VALUE: Secret.Type
     class Reference(_message.Message):
         __slots__ = ("name", "key")
-        NAME_FIELD_NUMBER: _ClassVar[int]
-        KEY_FIELD_NUMBER: _ClassVar[int]
         name: str
         key: str
         def __init__(self, name: _Optional[str] = ..., key: _Optional[str] = ...) -> None: ...
     class Value(_message.Message):
         __slots__ = ("data",)
-        DATA_FIELD_NUMBER: _ClassVar[int]
         data: bytes
         def __init__(self, data: _Optional[bytes] = ...) -> None: ...
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    REFERENCE_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     type: Secret.Type
     reference: Secret.Reference
     value: Secret.Value
@@ -1200,12 +910,8 @@ class Image(_message.Message):
     DOCKER: Image.Type
     class Docker(_message.Message):
         __slots__ = ("name",)
-        NAME_FIELD_NUMBER: _ClassVar[int]
         name: str
         def __init__(self, name: _Optional[str] = ...) -> None: ...
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    DOCKER_FIELD_NUMBER: _ClassVar[int]
-    CACHED_FIELD_NUMBER: _ClassVar[int]
     type: Image.Type
     docker: Image.Docker
     cached: bool
@@ -1221,17 +927,12 @@ class ContainerInfo(_message.Message):
     MESOS: ContainerInfo.Type
     class DockerInfo(_message.Message):
         __slots__ = ("image",)
-        IMAGE_FIELD_NUMBER: _ClassVar[int]
         image: str
         def __init__(self, image: _Optional[str] = ...) -> None: ...
     class MesosInfo(_message.Message):
         __slots__ = ("image",)
-        IMAGE_FIELD_NUMBER: _ClassVar[int]
         image: Image
         def __init__(self, image: _Optional[_Union[Image, _Mapping]] = ...) -> None: ...
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    DOCKER_FIELD_NUMBER: _ClassVar[int]
-    MESOS_FIELD_NUMBER: _ClassVar[int]
     type: ContainerInfo.Type
     docker: ContainerInfo.DockerInfo
     mesos: ContainerInfo.MesosInfo
@@ -1239,33 +940,23 @@ class ContainerInfo(_message.Message):
 
 class ContainerStatus(_message.Message):
     __slots__ = ("container_id", "executor_pid")
-    CONTAINER_ID_FIELD_NUMBER: _ClassVar[int]
-    EXECUTOR_PID_FIELD_NUMBER: _ClassVar[int]
     container_id: ContainerID
     executor_pid: int
     def __init__(self, container_id: _Optional[_Union[ContainerID, _Mapping]] = ..., executor_pid: _Optional[int] = ...) -> None: ...
 
 class Labels(_message.Message):
     __slots__ = ("labels",)
-    LABELS_FIELD_NUMBER: _ClassVar[int]
     labels: _containers.RepeatedCompositeFieldContainer[Label]
     def __init__(self, labels: _Optional[_Iterable[_Union[Label, _Mapping]]] = ...) -> None: ...
 
 class Label(_message.Message):
     __slots__ = ("key", "value")
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     key: str
     value: str
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class Port(_message.Message):
     __slots__ = ("number", "name", "protocol", "visibility", "labels")
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
-    VISIBILITY_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
     number: int
     name: str
     protocol: str
@@ -1275,7 +966,6 @@ class Port(_message.Message):
 
 class Ports(_message.Message):
     __slots__ = ("ports",)
-    PORTS_FIELD_NUMBER: _ClassVar[int]
     ports: _containers.RepeatedCompositeFieldContainer[Port]
     def __init__(self, ports: _Optional[_Iterable[_Union[Port, _Mapping]]] = ...) -> None: ...
 
@@ -1289,13 +979,6 @@ class DiscoveryInfo(_message.Message):
     FRAMEWORK: DiscoveryInfo.Visibility
     CLUSTER: DiscoveryInfo.Visibility
     EXTERNAL: DiscoveryInfo.Visibility
-    VISIBILITY_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
-    LOCATION_FIELD_NUMBER: _ClassVar[int]
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    PORTS_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
     visibility: DiscoveryInfo.Visibility
     name: str
     environment: str
@@ -1307,21 +990,12 @@ class DiscoveryInfo(_message.Message):
 
 class WeightInfo(_message.Message):
     __slots__ = ("weight", "role")
-    WEIGHT_FIELD_NUMBER: _ClassVar[int]
-    ROLE_FIELD_NUMBER: _ClassVar[int]
     weight: float
     role: str
     def __init__(self, weight: _Optional[float] = ..., role: _Optional[str] = ...) -> None: ...
 
 class VersionInfo(_message.Message):
     __slots__ = ("version", "build_date", "build_time", "build_user", "git_sha", "git_branch", "git_tag")
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    BUILD_DATE_FIELD_NUMBER: _ClassVar[int]
-    BUILD_TIME_FIELD_NUMBER: _ClassVar[int]
-    BUILD_USER_FIELD_NUMBER: _ClassVar[int]
-    GIT_SHA_FIELD_NUMBER: _ClassVar[int]
-    GIT_BRANCH_FIELD_NUMBER: _ClassVar[int]
-    GIT_TAG_FIELD_NUMBER: _ClassVar[int]
     version: str
     build_date: str
     build_time: float
@@ -1333,18 +1007,12 @@ class VersionInfo(_message.Message):
 
 class Flag(_message.Message):
     __slots__ = ("name", "value")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     name: str
     value: str
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class Role(_message.Message):
     __slots__ = ("name", "weight", "frameworks", "resources")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    WEIGHT_FIELD_NUMBER: _ClassVar[int]
-    FRAMEWORKS_FIELD_NUMBER: _ClassVar[int]
-    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     name: str
     weight: float
     frameworks: _containers.RepeatedCompositeFieldContainer[FrameworkID]
@@ -1353,8 +1021,6 @@ class Role(_message.Message):
 
 class Metric(_message.Message):
     __slots__ = ("name", "value")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     name: str
     value: float
     def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
