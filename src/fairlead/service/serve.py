@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import uvloop
@@ -49,7 +49,7 @@ from fairlead.service.api.app import Parts, TooLargeInJson, make_api
 from fairlead.service.api.calls import close_silent_sessions, report_due_leases
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
-from fairlead.service.connections.listening import Listener, Where, accepted_names, listening, listening_for_frameworks, make_room
+from fairlead.service.connections.listening import Where, accepted_names, listening, listening_for_frameworks, make_room
 from fairlead.service.connections.slots import ConnectionSlots
 from fairlead.service.connections.web_server import WebServer
 from fairlead.service.exports import Exports
@@ -65,9 +65,6 @@ from fairlead.service.reloading import Reloading, configure
 from fairlead.service.sessions import Sessions
 from fairlead.service.unfinished_jobs import UnfinishedJobs
 from fairlead.service.wakeups import Wakeups
-
-if TYPE_CHECKING:
-    from fairlead.service.mesos.server import MesosServer
 
 log = logging.getLogger("fairlead")
 
@@ -168,9 +165,23 @@ def serve(
         if archive is not None:
             closing.callback(archive.close)
         unfinished = UnfinishedJobs(Exports(home / "exports"))
-        mesos = _mesos_server(where, for_frameworks, personal, clock) if for_frameworks is not None else None
+        mesos = None
+        if for_frameworks is not None:
+            from fairlead.service.mesos.server import MesosServer
+
+            mesos = MesosServer(where, for_frameworks, personal, clock)
         recorders = [part.recorded for part in (sessions, outlooks, archive, mesos) if part is not None]
-        loop = Loop(make, _announcing(wakeups, unfinished, authenticator, recorders, engines), reserve)
+
+        def recorded(state: State, facts: Sequence[Fact]) -> None:
+            if any(isinstance(fact, Configured) for fact in facts):
+                authenticator.rules = rules_of(state, personal)
+            if isinstance(engines[0], JoinedEngine):
+                engines[0].recorded(facts)
+            for record in recorders:
+                record(state, facts)
+            wakeups.wake([("job", job) for job in unfinished.recorded(state, facts)] + ["facts"])
+
+        loop = Loop(make, recorded, reserve)
         loop.start()
         loop.ready.result()
         engine = engines[0]
@@ -323,39 +334,6 @@ def _refuse_to_lose(state: State, known: Collection[str]) -> None:
             )
 
 
-def _mesos_server(where: Where, listener: Listener, personal: bool, clock: Clock) -> "MesosServer":
-    """Return the server for Mesos frameworks, imported only if needed."""
-    from fairlead.service.mesos.server import MesosServer
-
-    return MesosServer(where, listener, personal, clock)
-
-
-def _announcing(
-    wakeups: Wakeups,
-    unfinished: UnfinishedJobs,
-    authenticator: Authenticator,
-    recorders: Sequence[Callable[[State, Sequence[Fact]], None]],
-    engines: Sequence[LiveEngine],
-) -> Callable[[State, Sequence[Fact]], None]:
-    """Return the callback for recorded facts: it calls all `recorders`, and wakes waiting requests."""
-
-    def announce(state: State, facts: Sequence[Fact]) -> None:
-        if any(isinstance(fact, Configured) for fact in facts):
-            authenticator.rules = rules_of(state, authenticator.personal)
-        if isinstance(engines[0], JoinedEngine):
-            engines[0].recorded(facts)
-        for recorded in recorders:
-            recorded(state, facts)
-        wakeups.wake([("job", job) for job in unfinished.recorded(state, facts)] + ["facts"])
-
-    return announce
-
-
-def _nodes_at_work(state: State) -> set[str]:
-    """Return the names of the nodes with tasks that hold resources."""
-    return {state.cluster.specs[node].name for node in np.unique(state.tasks.node[state.held_rows()]).tolist()}
-
-
 class _Stop:
     """Ends the scheduler: when running tasks have ended, or at once."""
 
@@ -385,7 +363,7 @@ class _Stop:
             return [TasksRevoked(at=at, **state.task_columns(rows), claim=None)], None
 
         def is_over(state: State) -> bool:
-            left = _nodes_at_work(state)
+            left = {state.cluster.specs[node].name for node in np.unique(state.tasks.node[state.held_rows()]).tolist()}
             if not left:
                 return True
             if not (now and told and left <= self._engine.silence.keys()):
