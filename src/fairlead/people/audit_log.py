@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from fairlead.data_folder import open_private
 from fairlead.journal import Envelope, named_node
@@ -79,25 +79,22 @@ class AuditRecords:
         self._minutes: dict[str, tuple[int, int]] = {}  # by person: the current minute and their lines in it
 
     def done(self, by: str, what: str) -> None:
-        self._write(by, AuditRecord(time.time(), by[:MOST_CHARACTERS], what[:MOST_CHARACTERS], "done"))
+        self._write(by, by, what, "done")
 
     def refused(self, by: str, what: str, why: str, stranger: bool = False) -> None:
         """Log a refusal to a person or a stranger."""
-        now, whose = time.time(), STRANGERS if stranger else by
+        this, whose = int(time.time() // 60), STRANGERS if stranger else by
         with self._lock:
             if len(self._minutes) > 1000:
                 self._minutes = {}
             minute, lines = self._minutes.get(by, (0, 0))
-            this = int(now // 60)
             left_out = max(0, lines - LINES_A_MINUTE) if minute != this else 0
             lines = 1 if minute != this else lines + 1
             self._minutes[by] = this, lines
         if left_out:
-            more = AuditRecord(now, by[:MOST_CHARACTERS], f"{left_out} more requests", "refused", "too many to log each")
-            self._write(whose, more)
+            self._write(whose, by, f"{left_out} more requests", "refused", "too many to log each")
         if lines <= LINES_A_MINUTE:
-            found = AuditRecord(now, by[:MOST_CHARACTERS], what[:MOST_CHARACTERS], "refused", why[:MOST_CHARACTERS])
-            self._write(whose, found)
+            self._write(whose, by, what, "refused", why)
 
     def newest_first(self, by: str | None = None, since: float = 0.0, before: float | None = None) -> Iterator[AuditRecord]:
         """Iterate over entries with ``since <= at < before``, newest first, optionally of one person. Reads lazily."""
@@ -119,9 +116,10 @@ class AuditRecords:
                 except msgspec.DecodeError:  # truncated by a crash
                     continue
 
-    def _write(self, whose: str, record: AuditRecord) -> None:
-        line = msgspec.json.encode(record) + b"\n"
-        path = self._folder / f"{whose}.{record.outcome}"
+    def _write(self, whose: str, by: str, what: str, outcome: Literal["done", "refused"], why: str = "") -> None:
+        by, what, why = (text[:MOST_CHARACTERS] for text in (by, what, why))
+        line = msgspec.json.encode(AuditRecord(time.time(), by, what, outcome, why)) + b"\n"
+        path = self._folder / f"{whose}.{outcome}"
         with self._lock:
             try:
                 self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -190,10 +188,7 @@ def visible_record(caller: Caller, record: AuditRecord, hidden: Mapping[str, str
 
 
 def record_entry(record: AuditRecord) -> AuditEntry:
-    return {
-        "at": record.at, "by": record.by, "what": record.what, "outcome": record.outcome, "why": record.why, "job": None,
-        "queue": None,
-    }  # fmt: skip
+    return {**asdict(record), "job": None, "queue": None}  # type: ignore[typeddict-item]
 
 
 def may_see(rules: Rules, caller: Caller, entry: AuditEntry, job: Job | None) -> bool:
