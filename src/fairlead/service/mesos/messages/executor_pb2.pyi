@@ -12,16 +12,6 @@ class Event(_message.Message):
     __slots__ = ("type", "subscribed", "acknowledged", "launch", "launch_group", "kill", "message", "error")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        UNKNOWN: _ClassVar[Event.Type]
-        SUBSCRIBED: _ClassVar[Event.Type]
-        LAUNCH: _ClassVar[Event.Type]
-        LAUNCH_GROUP: _ClassVar[Event.Type]
-        KILL: _ClassVar[Event.Type]
-        ACKNOWLEDGED: _ClassVar[Event.Type]
-        MESSAGE: _ClassVar[Event.Type]
-        ERROR: _ClassVar[Event.Type]
-        SHUTDOWN: _ClassVar[Event.Type]
-        HEARTBEAT: _ClassVar[Event.Type]
     UNKNOWN: Event.Type
     SUBSCRIBED: Event.Type
     LAUNCH: Event.Type
@@ -79,11 +69,6 @@ class Call(_message.Message):
     __slots__ = ("executor_id", "framework_id", "type", "subscribe", "update", "message")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        UNKNOWN: _ClassVar[Call.Type]
-        SUBSCRIBE: _ClassVar[Call.Type]
-        UPDATE: _ClassVar[Call.Type]
-        MESSAGE: _ClassVar[Call.Type]
-        HEARTBEAT: _ClassVar[Call.Type]
     UNKNOWN: Call.Type
     SUBSCRIBE: Call.Type
     UPDATE: Call.Type

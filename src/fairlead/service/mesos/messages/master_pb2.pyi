@@ -13,46 +13,6 @@ class Call(_message.Message):
     __slots__ = ("type", "get_metrics", "update_weights", "reserve_resources", "unreserve_resources", "create_volumes", "destroy_volumes", "update_quota", "teardown")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        UNKNOWN: _ClassVar[Call.Type]
-        GET_HEALTH: _ClassVar[Call.Type]
-        GET_FLAGS: _ClassVar[Call.Type]
-        GET_VERSION: _ClassVar[Call.Type]
-        GET_METRICS: _ClassVar[Call.Type]
-        GET_LOGGING_LEVEL: _ClassVar[Call.Type]
-        SET_LOGGING_LEVEL: _ClassVar[Call.Type]
-        LIST_FILES: _ClassVar[Call.Type]
-        READ_FILE: _ClassVar[Call.Type]
-        GET_STATE: _ClassVar[Call.Type]
-        GET_AGENTS: _ClassVar[Call.Type]
-        GET_FRAMEWORKS: _ClassVar[Call.Type]
-        GET_EXECUTORS: _ClassVar[Call.Type]
-        GET_OPERATIONS: _ClassVar[Call.Type]
-        GET_TASKS: _ClassVar[Call.Type]
-        GET_ROLES: _ClassVar[Call.Type]
-        GET_WEIGHTS: _ClassVar[Call.Type]
-        UPDATE_WEIGHTS: _ClassVar[Call.Type]
-        GET_MASTER: _ClassVar[Call.Type]
-        SUBSCRIBE: _ClassVar[Call.Type]
-        RESERVE_RESOURCES: _ClassVar[Call.Type]
-        UNRESERVE_RESOURCES: _ClassVar[Call.Type]
-        CREATE_VOLUMES: _ClassVar[Call.Type]
-        DESTROY_VOLUMES: _ClassVar[Call.Type]
-        GROW_VOLUME: _ClassVar[Call.Type]
-        SHRINK_VOLUME: _ClassVar[Call.Type]
-        GET_MAINTENANCE_STATUS: _ClassVar[Call.Type]
-        GET_MAINTENANCE_SCHEDULE: _ClassVar[Call.Type]
-        UPDATE_MAINTENANCE_SCHEDULE: _ClassVar[Call.Type]
-        START_MAINTENANCE: _ClassVar[Call.Type]
-        STOP_MAINTENANCE: _ClassVar[Call.Type]
-        DRAIN_AGENT: _ClassVar[Call.Type]
-        DEACTIVATE_AGENT: _ClassVar[Call.Type]
-        REACTIVATE_AGENT: _ClassVar[Call.Type]
-        GET_QUOTA: _ClassVar[Call.Type]
-        UPDATE_QUOTA: _ClassVar[Call.Type]
-        SET_QUOTA: _ClassVar[Call.Type]
-        REMOVE_QUOTA: _ClassVar[Call.Type]
-        TEARDOWN: _ClassVar[Call.Type]
-        MARK_AGENT_GONE: _ClassVar[Call.Type]
     UNKNOWN: Call.Type
     GET_HEALTH: Call.Type
     GET_FLAGS: Call.Type
@@ -145,26 +105,6 @@ class Response(_message.Message):
     __slots__ = ("type", "get_health", "get_flags", "get_version", "get_metrics", "get_state", "get_agents", "get_frameworks", "get_executors", "get_tasks", "get_roles", "get_weights", "get_master", "get_quota")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        UNKNOWN: _ClassVar[Response.Type]
-        GET_HEALTH: _ClassVar[Response.Type]
-        GET_FLAGS: _ClassVar[Response.Type]
-        GET_VERSION: _ClassVar[Response.Type]
-        GET_METRICS: _ClassVar[Response.Type]
-        GET_LOGGING_LEVEL: _ClassVar[Response.Type]
-        LIST_FILES: _ClassVar[Response.Type]
-        READ_FILE: _ClassVar[Response.Type]
-        GET_STATE: _ClassVar[Response.Type]
-        GET_AGENTS: _ClassVar[Response.Type]
-        GET_FRAMEWORKS: _ClassVar[Response.Type]
-        GET_EXECUTORS: _ClassVar[Response.Type]
-        GET_OPERATIONS: _ClassVar[Response.Type]
-        GET_TASKS: _ClassVar[Response.Type]
-        GET_ROLES: _ClassVar[Response.Type]
-        GET_WEIGHTS: _ClassVar[Response.Type]
-        GET_MASTER: _ClassVar[Response.Type]
-        GET_MAINTENANCE_STATUS: _ClassVar[Response.Type]
-        GET_MAINTENANCE_SCHEDULE: _ClassVar[Response.Type]
-        GET_QUOTA: _ClassVar[Response.Type]
     UNKNOWN: Response.Type
     GET_HEALTH: Response.Type
     GET_FLAGS: Response.Type

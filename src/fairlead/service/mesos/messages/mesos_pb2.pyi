@@ -140,15 +140,6 @@ class FrameworkInfo(_message.Message):
         __slots__ = ("type",)
         class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
             __slots__ = ()
-            UNKNOWN: _ClassVar[FrameworkInfo.Capability.Type]
-            REVOCABLE_RESOURCES: _ClassVar[FrameworkInfo.Capability.Type]
-            TASK_KILLING_STATE: _ClassVar[FrameworkInfo.Capability.Type]
-            GPU_RESOURCES: _ClassVar[FrameworkInfo.Capability.Type]
-            SHARED_RESOURCES: _ClassVar[FrameworkInfo.Capability.Type]
-            PARTITION_AWARE: _ClassVar[FrameworkInfo.Capability.Type]
-            MULTI_ROLE: _ClassVar[FrameworkInfo.Capability.Type]
-            RESERVATION_REFINEMENT: _ClassVar[FrameworkInfo.Capability.Type]
-            REGION_AWARE: _ClassVar[FrameworkInfo.Capability.Type]
         UNKNOWN: FrameworkInfo.Capability.Type
         REVOCABLE_RESOURCES: FrameworkInfo.Capability.Type
         TASK_KILLING_STATE: FrameworkInfo.Capability.Type
@@ -184,10 +175,6 @@ class CheckInfo(_message.Message):
     __slots__ = ("type", "command", "http", "tcp", "delay_seconds", "interval_seconds", "timeout_seconds")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        UNKNOWN: _ClassVar[CheckInfo.Type]
-        COMMAND: _ClassVar[CheckInfo.Type]
-        HTTP: _ClassVar[CheckInfo.Type]
-        TCP: _ClassVar[CheckInfo.Type]
     UNKNOWN: CheckInfo.Type
     COMMAND: CheckInfo.Type
     HTTP: CheckInfo.Type
@@ -218,10 +205,6 @@ class HealthCheck(_message.Message):
     __slots__ = ("delay_seconds", "interval_seconds", "timeout_seconds", "consecutive_failures", "grace_period_seconds", "type", "command", "http", "tcp")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        UNKNOWN: _ClassVar[HealthCheck.Type]
-        COMMAND: _ClassVar[HealthCheck.Type]
-        HTTP: _ClassVar[HealthCheck.Type]
-        TCP: _ClassVar[HealthCheck.Type]
     UNKNOWN: HealthCheck.Type
     COMMAND: HealthCheck.Type
     HTTP: HealthCheck.Type
@@ -275,9 +258,6 @@ class ExecutorInfo(_message.Message):
     __slots__ = ("type", "executor_id", "framework_id", "command", "container", "resources", "name", "source", "data", "discovery", "shutdown_grace_period", "labels")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        UNKNOWN: _ClassVar[ExecutorInfo.Type]
-        DEFAULT: _ClassVar[ExecutorInfo.Type]
-        CUSTOM: _ClassVar[ExecutorInfo.Type]
     UNKNOWN: ExecutorInfo.Type
     DEFAULT: ExecutorInfo.Type
     CUSTOM: ExecutorInfo.Type
@@ -319,10 +299,6 @@ class MasterInfo(_message.Message):
         __slots__ = ("type",)
         class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
             __slots__ = ()
-            UNKNOWN: _ClassVar[MasterInfo.Capability.Type]
-            AGENT_UPDATE: _ClassVar[MasterInfo.Capability.Type]
-            AGENT_DRAINING: _ClassVar[MasterInfo.Capability.Type]
-            QUOTA_V2: _ClassVar[MasterInfo.Capability.Type]
         UNKNOWN: MasterInfo.Capability.Type
         AGENT_UPDATE: MasterInfo.Capability.Type
         AGENT_DRAINING: MasterInfo.Capability.Type
@@ -346,15 +322,6 @@ class AgentInfo(_message.Message):
         __slots__ = ("type",)
         class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
             __slots__ = ()
-            UNKNOWN: _ClassVar[AgentInfo.Capability.Type]
-            MULTI_ROLE: _ClassVar[AgentInfo.Capability.Type]
-            HIERARCHICAL_ROLE: _ClassVar[AgentInfo.Capability.Type]
-            RESERVATION_REFINEMENT: _ClassVar[AgentInfo.Capability.Type]
-            RESOURCE_PROVIDER: _ClassVar[AgentInfo.Capability.Type]
-            RESIZE_VOLUME: _ClassVar[AgentInfo.Capability.Type]
-            AGENT_OPERATION_FEEDBACK: _ClassVar[AgentInfo.Capability.Type]
-            AGENT_DRAINING: _ClassVar[AgentInfo.Capability.Type]
-            TASK_RESOURCE_LIMITS: _ClassVar[AgentInfo.Capability.Type]
         UNKNOWN: AgentInfo.Capability.Type
         MULTI_ROLE: AgentInfo.Capability.Type
         HIERARCHICAL_ROLE: AgentInfo.Capability.Type
@@ -378,10 +345,6 @@ class Value(_message.Message):
     __slots__ = ()
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        SCALAR: _ClassVar[Value.Type]
-        RANGES: _ClassVar[Value.Type]
-        SET: _ClassVar[Value.Type]
-        TEXT: _ClassVar[Value.Type]
     SCALAR: Value.Type
     RANGES: Value.Type
     SET: Value.Type
@@ -423,8 +386,6 @@ class Volume(_message.Message):
     __slots__ = ("mode", "container_path", "host_path")
     class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        RW: _ClassVar[Volume.Mode]
-        RO: _ClassVar[Volume.Mode]
     RW: Volume.Mode
     RO: Volume.Mode
     mode: Volume.Mode
@@ -442,9 +403,6 @@ class Resource(_message.Message):
         __slots__ = ("type", "role", "principal", "labels")
         class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
             __slots__ = ()
-            UNKNOWN: _ClassVar[Resource.ReservationInfo.Type]
-            STATIC: _ClassVar[Resource.ReservationInfo.Type]
-            DYNAMIC: _ClassVar[Resource.ReservationInfo.Type]
         UNKNOWN: Resource.ReservationInfo.Type
         STATIC: Resource.ReservationInfo.Type
         DYNAMIC: Resource.ReservationInfo.Type
@@ -464,11 +422,6 @@ class Resource(_message.Message):
             __slots__ = ("type", "path", "mount", "vendor", "id", "metadata", "profile")
             class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
                 __slots__ = ()
-                UNKNOWN: _ClassVar[Resource.DiskInfo.Source.Type]
-                PATH: _ClassVar[Resource.DiskInfo.Source.Type]
-                MOUNT: _ClassVar[Resource.DiskInfo.Source.Type]
-                BLOCK: _ClassVar[Resource.DiskInfo.Source.Type]
-                RAW: _ClassVar[Resource.DiskInfo.Source.Type]
             UNKNOWN: Resource.DiskInfo.Source.Type
             PATH: Resource.DiskInfo.Source.Type
             MOUNT: Resource.DiskInfo.Source.Type
@@ -545,17 +498,6 @@ class Offer(_message.Message):
         __slots__ = ("type", "id", "launch", "launch_group", "reserve", "unreserve", "create", "destroy", "grow_volume", "shrink_volume", "create_disk", "destroy_disk")
         class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
             __slots__ = ()
-            UNKNOWN: _ClassVar[Offer.Operation.Type]
-            LAUNCH: _ClassVar[Offer.Operation.Type]
-            LAUNCH_GROUP: _ClassVar[Offer.Operation.Type]
-            RESERVE: _ClassVar[Offer.Operation.Type]
-            UNRESERVE: _ClassVar[Offer.Operation.Type]
-            CREATE: _ClassVar[Offer.Operation.Type]
-            DESTROY: _ClassVar[Offer.Operation.Type]
-            GROW_VOLUME: _ClassVar[Offer.Operation.Type]
-            SHRINK_VOLUME: _ClassVar[Offer.Operation.Type]
-            CREATE_DISK: _ClassVar[Offer.Operation.Type]
-            DESTROY_DISK: _ClassVar[Offer.Operation.Type]
         UNKNOWN: Offer.Operation.Type
         LAUNCH: Offer.Operation.Type
         LAUNCH_GROUP: Offer.Operation.Type
@@ -749,49 +691,11 @@ class TaskStatus(_message.Message):
     __slots__ = ("task_id", "state", "message", "source", "reason", "data", "agent_id", "executor_id", "timestamp", "uuid", "healthy", "check_status", "labels", "container_status", "unreachable_time", "limitation")
     class Source(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        SOURCE_MASTER: _ClassVar[TaskStatus.Source]
-        SOURCE_AGENT: _ClassVar[TaskStatus.Source]
-        SOURCE_EXECUTOR: _ClassVar[TaskStatus.Source]
     SOURCE_MASTER: TaskStatus.Source
     SOURCE_AGENT: TaskStatus.Source
     SOURCE_EXECUTOR: TaskStatus.Source
     class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        REASON_COMMAND_EXECUTOR_FAILED: _ClassVar[TaskStatus.Reason]
-        REASON_CONTAINER_LAUNCH_FAILED: _ClassVar[TaskStatus.Reason]
-        REASON_CONTAINER_LIMITATION: _ClassVar[TaskStatus.Reason]
-        REASON_CONTAINER_LIMITATION_DISK: _ClassVar[TaskStatus.Reason]
-        REASON_CONTAINER_LIMITATION_MEMORY: _ClassVar[TaskStatus.Reason]
-        REASON_CONTAINER_PREEMPTED: _ClassVar[TaskStatus.Reason]
-        REASON_CONTAINER_UPDATE_FAILED: _ClassVar[TaskStatus.Reason]
-        REASON_MAX_COMPLETION_TIME_REACHED: _ClassVar[TaskStatus.Reason]
-        REASON_EXECUTOR_REGISTRATION_TIMEOUT: _ClassVar[TaskStatus.Reason]
-        REASON_EXECUTOR_REREGISTRATION_TIMEOUT: _ClassVar[TaskStatus.Reason]
-        REASON_EXECUTOR_TERMINATED: _ClassVar[TaskStatus.Reason]
-        REASON_EXECUTOR_UNREGISTERED: _ClassVar[TaskStatus.Reason]
-        REASON_FRAMEWORK_REMOVED: _ClassVar[TaskStatus.Reason]
-        REASON_GC_ERROR: _ClassVar[TaskStatus.Reason]
-        REASON_INVALID_FRAMEWORKID: _ClassVar[TaskStatus.Reason]
-        REASON_INVALID_OFFERS: _ClassVar[TaskStatus.Reason]
-        REASON_IO_SWITCHBOARD_EXITED: _ClassVar[TaskStatus.Reason]
-        REASON_MASTER_DISCONNECTED: _ClassVar[TaskStatus.Reason]
-        REASON_RECONCILIATION: _ClassVar[TaskStatus.Reason]
-        REASON_RESOURCES_UNKNOWN: _ClassVar[TaskStatus.Reason]
-        REASON_AGENT_DISCONNECTED: _ClassVar[TaskStatus.Reason]
-        REASON_AGENT_DRAINING: _ClassVar[TaskStatus.Reason]
-        REASON_AGENT_REMOVED: _ClassVar[TaskStatus.Reason]
-        REASON_AGENT_REMOVED_BY_OPERATOR: _ClassVar[TaskStatus.Reason]
-        REASON_AGENT_REREGISTERED: _ClassVar[TaskStatus.Reason]
-        REASON_AGENT_RESTARTED: _ClassVar[TaskStatus.Reason]
-        REASON_AGENT_UNKNOWN: _ClassVar[TaskStatus.Reason]
-        REASON_TASK_KILLED_DURING_LAUNCH: _ClassVar[TaskStatus.Reason]
-        REASON_TASK_CHECK_STATUS_UPDATED: _ClassVar[TaskStatus.Reason]
-        REASON_TASK_HEALTH_CHECK_STATUS_UPDATED: _ClassVar[TaskStatus.Reason]
-        REASON_TASK_GROUP_INVALID: _ClassVar[TaskStatus.Reason]
-        REASON_TASK_GROUP_UNAUTHORIZED: _ClassVar[TaskStatus.Reason]
-        REASON_TASK_INVALID: _ClassVar[TaskStatus.Reason]
-        REASON_TASK_UNAUTHORIZED: _ClassVar[TaskStatus.Reason]
-        REASON_TASK_UNKNOWN: _ClassVar[TaskStatus.Reason]
     REASON_COMMAND_EXECUTOR_FAILED: TaskStatus.Reason
     REASON_CONTAINER_LAUNCH_FAILED: TaskStatus.Reason
     REASON_CONTAINER_LIMITATION: TaskStatus.Reason
@@ -856,9 +760,6 @@ class Environment(_message.Message):
         __slots__ = ("name", "type", "value", "secret")
         class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
             __slots__ = ()
-            UNKNOWN: _ClassVar[Environment.Variable.Type]
-            VALUE: _ClassVar[Environment.Variable.Type]
-            SECRET: _ClassVar[Environment.Variable.Type]
         UNKNOWN: Environment.Variable.Type
         VALUE: Environment.Variable.Type
         SECRET: Environment.Variable.Type
@@ -880,9 +781,6 @@ class Secret(_message.Message):
     __slots__ = ("type", "reference", "value")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        UNKNOWN: _ClassVar[Secret.Type]
-        REFERENCE: _ClassVar[Secret.Type]
-        VALUE: _ClassVar[Secret.Type]
     UNKNOWN: Secret.Type
     REFERENCE: Secret.Type
     VALUE: Secret.Type
@@ -904,8 +802,6 @@ class Image(_message.Message):
     __slots__ = ("type", "docker", "cached")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        APPC: _ClassVar[Image.Type]
-        DOCKER: _ClassVar[Image.Type]
     APPC: Image.Type
     DOCKER: Image.Type
     class Docker(_message.Message):
@@ -921,8 +817,6 @@ class ContainerInfo(_message.Message):
     __slots__ = ("type", "docker", "mesos")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        DOCKER: _ClassVar[ContainerInfo.Type]
-        MESOS: _ClassVar[ContainerInfo.Type]
     DOCKER: ContainerInfo.Type
     MESOS: ContainerInfo.Type
     class DockerInfo(_message.Message):
@@ -973,9 +867,6 @@ class DiscoveryInfo(_message.Message):
     __slots__ = ("visibility", "name", "environment", "location", "version", "ports", "labels")
     class Visibility(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        FRAMEWORK: _ClassVar[DiscoveryInfo.Visibility]
-        CLUSTER: _ClassVar[DiscoveryInfo.Visibility]
-        EXTERNAL: _ClassVar[DiscoveryInfo.Visibility]
     FRAMEWORK: DiscoveryInfo.Visibility
     CLUSTER: DiscoveryInfo.Visibility
     EXTERNAL: DiscoveryInfo.Visibility

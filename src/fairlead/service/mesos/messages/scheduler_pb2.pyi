@@ -12,18 +12,6 @@ class Event(_message.Message):
     __slots__ = ("type", "subscribed", "offers", "inverse_offers", "rescind", "rescind_inverse_offer", "update", "update_operation_status", "message", "failure", "error")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        UNKNOWN: _ClassVar[Event.Type]
-        SUBSCRIBED: _ClassVar[Event.Type]
-        OFFERS: _ClassVar[Event.Type]
-        INVERSE_OFFERS: _ClassVar[Event.Type]
-        RESCIND: _ClassVar[Event.Type]
-        RESCIND_INVERSE_OFFER: _ClassVar[Event.Type]
-        UPDATE: _ClassVar[Event.Type]
-        UPDATE_OPERATION_STATUS: _ClassVar[Event.Type]
-        MESSAGE: _ClassVar[Event.Type]
-        FAILURE: _ClassVar[Event.Type]
-        ERROR: _ClassVar[Event.Type]
-        HEARTBEAT: _ClassVar[Event.Type]
     UNKNOWN: Event.Type
     SUBSCRIBED: Event.Type
     OFFERS: Event.Type
@@ -99,24 +87,6 @@ class Call(_message.Message):
     __slots__ = ("framework_id", "type", "subscribe", "accept", "decline", "accept_inverse_offers", "decline_inverse_offers", "revive", "kill", "shutdown", "acknowledge", "acknowledge_operation_status", "reconcile", "reconcile_operations", "message", "request", "suppress", "update_framework")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        UNKNOWN: _ClassVar[Call.Type]
-        SUBSCRIBE: _ClassVar[Call.Type]
-        TEARDOWN: _ClassVar[Call.Type]
-        ACCEPT: _ClassVar[Call.Type]
-        DECLINE: _ClassVar[Call.Type]
-        ACCEPT_INVERSE_OFFERS: _ClassVar[Call.Type]
-        DECLINE_INVERSE_OFFERS: _ClassVar[Call.Type]
-        REVIVE: _ClassVar[Call.Type]
-        KILL: _ClassVar[Call.Type]
-        SHUTDOWN: _ClassVar[Call.Type]
-        ACKNOWLEDGE: _ClassVar[Call.Type]
-        ACKNOWLEDGE_OPERATION_STATUS: _ClassVar[Call.Type]
-        RECONCILE: _ClassVar[Call.Type]
-        RECONCILE_OPERATIONS: _ClassVar[Call.Type]
-        MESSAGE: _ClassVar[Call.Type]
-        REQUEST: _ClassVar[Call.Type]
-        SUPPRESS: _ClassVar[Call.Type]
-        UPDATE_FRAMEWORK: _ClassVar[Call.Type]
     UNKNOWN: Call.Type
     SUBSCRIBE: Call.Type
     TEARDOWN: Call.Type
