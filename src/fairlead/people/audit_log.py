@@ -25,18 +25,7 @@ from fairlead.model.api_types import AuditEntry, AuditPage
 from fairlead.model.cards import named
 from fairlead.model.quantity import format_quantities
 from fairlead.model.specs import Job, holds_jobs_of, path_to_root, written
-from fairlead.people.rules import (
-    Caller,
-    Rules,
-    acts_on,
-    administers,
-    operates,
-    reaches,
-    rules_all,
-    seen_queue,
-    sees_names,
-    without,
-)
+from fairlead.people.rules import Caller, Rules, rules_all, seen_queue, sees_names, without
 from fairlead.scheduler import facts
 from fairlead.scheduler.facts import Fact, JobSubmitted
 
@@ -189,19 +178,6 @@ def visible_record(caller: Caller, record: AuditRecord, hidden: Mapping[str, str
 
 def record_entry(record: AuditRecord) -> AuditEntry:
     return {**asdict(record), "job": None, "queue": None}  # type: ignore[typeddict-item]
-
-
-def may_see(rules: Rules, caller: Caller, entry: AuditEntry, job: Job | None) -> bool:
-    """True if the caller may see an entry: their own, one about a job or queue of theirs, or any for operators.
-
-    With a token for some queues, only entries about those.
-    """
-    here = caller.queues is None or (entry["queue"] is not None and reaches(caller, entry["queue"]))
-    if operates(rules, caller) or (entry["by"] == caller.person.name and here):
-        return True
-    if job is not None:
-        return acts_on(rules, caller, job)
-    return entry["queue"] is not None and administers(rules, caller, entry["queue"])
 
 
 def is_in(entry: AuditEntry, queue: str | None) -> bool:

@@ -15,7 +15,7 @@ from fairlead.model.faults import shortened
 from fairlead.model.specs import Job
 from fairlead.people import audit_log
 from fairlead.people.audit_log import AuditRecords
-from fairlead.people.rules import Caller, Forbidden, hidden_leaves, is_queue, operates, rules_all
+from fairlead.people.rules import Caller, Forbidden, hidden_leaves, is_queue, operates, rules_all, sees_entry
 from fairlead.people.tokens import Token
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
@@ -128,7 +128,7 @@ def add_log(api: APIRouter, client: StateClient, journal: Journal, audit_records
 
         def allows(entry: AuditEntry, job: Job | None) -> bool:
             named = user is None or entry["by"] == user  # hidden authors must not match
-            return named and audit_log.is_in(entry, path) and audit_log.may_see(rules, caller, entry, job)
+            return named and audit_log.is_in(entry, path) and sees_entry(rules, caller, entry, job)
 
         with one_each.of(caller):
             hidden = await client.read(lambda state: hidden_leaves(rules, caller, state.tree.names))
