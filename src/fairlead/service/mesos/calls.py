@@ -17,7 +17,7 @@ from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.state import State
 from fairlead.service.api.state_client import StateClient
-from fairlead.service.loop import Busy, HappensLater
+from fairlead.service.loop import Busy, HappensLater, Question
 from fairlead.service.mesos import events, groups, launching, statuses
 from fairlead.service.mesos.authenticator import CallRefused, FrameworkCaller
 from fairlead.service.mesos.descriptions import check_id, info_of, roles_of, to_framework
@@ -193,9 +193,7 @@ class Calls:
             raise CallRefused(501)
         return handle(calling), None
 
-    async def _ask(
-        self, caller: FrameworkCaller, question: Callable[[State, float], tuple[list[Fact], Any]], takes_on: bool = False
-    ) -> Any:
+    async def _ask(self, caller: FrameworkCaller, question: Question, takes_on: bool = False) -> Any:
         """Ask the scheduler. If it is busy, wait for room, since clients treat a refusal as an error."""
         by, until = caller.by, time.monotonic() + QUEUE_SECONDS
         while True:
@@ -327,8 +325,8 @@ class Calls:
         return {
             Call.TEARDOWN: lambda c: frameworks.tear_down(c.state, c.who, c.now),
             Call.DECLINE: _decline,
-            Call.REVIVE: partial(_of_roles, frameworks.revive, lambda c: c.call.revive.roles),
-            Call.SUPPRESS: partial(_of_roles, frameworks.suppress, lambda c: c.call.suppress.roles),
+            Call.REVIVE: lambda c: _of_roles(c, c.call.revive.roles, frameworks.revive),
+            Call.SUPPRESS: lambda c: _of_roles(c, c.call.suppress.roles, frameworks.suppress),
             Call.KILL: self._kill,
             Call.SHUTDOWN: self._shutdown,
             Call.ACKNOWLEDGE: _nothing,
@@ -388,16 +386,13 @@ def _decline(calling: Calling) -> list[Fact]:
     return frameworks.decline(calling.state, calling.who, offers, seconds, calling.now)
 
 
-def _of_roles(
-    change: Callable[[State, str, list[str], float], list[Fact]], of: Callable[[Calling], Iterable[str]], calling: Calling
-) -> list[Fact]:
+def _of_roles(calling: Calling, roles: Iterable[str], change: Callable[[State, str, list[str], float], list[Fact]]) -> list[Fact]:
     """Change the offers of some roles; if the framework lacks one, the call is accepted and ignored, as by Mesos."""
-    roles = list(of(calling))
     for role in roles:
         if role not in calling.state.frameworks.members[calling.who].framework.roles:
             log.info("framework %s: it has no role %r: call ignored", calling.who, role[:100])
             return []
-    return change(calling.state, calling.who, roles, calling.now)
+    return change(calling.state, calling.who, list(roles), calling.now)
 
 
 def _nothing(calling: Calling) -> list[Fact]:

@@ -74,7 +74,7 @@ class Completed:
 
     def __init__(self) -> None:
         self.ended: Counter[TaskState] = Counter()
-        self._tasks: deque[EndedTask] = deque()
+        self._tasks: deque[EndedTask] = deque(maxlen=MOST_TASKS_OF_ALL)
         self._frameworks: deque[EndedFramework] = deque(maxlen=MOST_FRAMEWORKS)
         self._seeded, self._members = False, dict[str, Member]()
         self._open: dict[int, tuple[str, str, Launched]] = {}  # by job: framework, name and record of a task
@@ -118,8 +118,6 @@ class Completed:
         view = view._replace(launched=replace(launched, over=True), state=view.state if over else TASK_KILLED)
         self.ended[view.state] += 1
         self._tasks.append(EndedTask(who, view, at))
-        if len(self._tasks) > MOST_TASKS_OF_ALL:
-            self._tasks.popleft()
 
     def tasks(self, now: float) -> dict[str, list[TaskView]]:
         """Return the ended tasks by framework, the oldest first."""
