@@ -62,7 +62,7 @@ class PageEntrance:
     """
 
     def __init__(self, door: Door, authenticator: Authenticator, hosts: set[str], site: Site, records: AuditRecords) -> None:
-        self._door, self._visits, self._authenticator, self._site = door, door.visits, authenticator, site
+        self._visits, self._authenticator, self._site = door.visits, authenticator, site
         self._hosts, self._records = hosts - set(LOOPBACK), records
         self._rates = Rates()
         self._coming: Counter[Any] = Counter()
