@@ -534,7 +534,7 @@ def test_what_ended_is_kept_for_a_while_and_counted_for_ever(state, monkeypatch)
         apply(state, UpdatesAcknowledged(at=1.0, jobs=[number] * 3, updates=[1, 2, 3]))
     assert [task.id for task in kept.tasks(2.0)["F"]] == ["b", "c"]
     kept.recorded(state, apply_all(state, frameworks.tear_down(state, "F", 3.0)))
-    assert [each.id for each in kept.frameworks(4.0)] == ["F"]
+    assert [(at, who) for at, who, _ in kept.frameworks(4.0)] == [(3.0, "F")]
     later = 4.0 + cluster_view.KEPT_SECONDS
     assert (kept.tasks(later), kept.frameworks(later)) == ({}, [])
     assert dict(kept.ended) == {TASK_FINISHED: 3}
