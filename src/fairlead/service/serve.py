@@ -52,7 +52,6 @@ from fairlead.service.clock import Clock
 from fairlead.service.connections.listening import Where, accepted_names, listening, listening_for_frameworks, make_room
 from fairlead.service.connections.slots import ConnectionSlots
 from fairlead.service.connections.web_server import WebServer
-from fairlead.service.exports import Exports
 from fairlead.service.journal_reports import JournalReports
 from fairlead.service.loop import Busy, HappensLater, Loop, Question
 from fairlead.service.outlooks import Outlooks
@@ -63,7 +62,7 @@ from fairlead.service.page.entrance import PageEntrance, Under
 from fairlead.service.page.site import Site
 from fairlead.service.reloading import Reloading, configure
 from fairlead.service.sessions import Sessions
-from fairlead.service.unfinished_jobs import UnfinishedJobs
+from fairlead.service.unfinished_jobs import Exports, UnfinishedJobs
 from fairlead.service.wakeups import Wakeups
 
 log = logging.getLogger("fairlead")
