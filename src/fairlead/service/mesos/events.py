@@ -16,7 +16,8 @@ from fairlead.service.mesos.streams import HEARTBEAT_SECONDS
 
 VERSION = "1.11.0"
 """The Mesos version whose API this implements."""
-_UUID = struct.Struct(">QQ")
+UUID = struct.Struct(">QQ")
+"""Of an update: its task's job and its number."""
 
 
 class Knows(NamedTuple):
@@ -108,33 +109,14 @@ def _id(name: str) -> dict[str, str] | None:
 
 
 def status(
-    task: str,
-    state: TaskState,
-    *,
-    agent: str = "",
-    source: TaskStatus.Source = TaskStatus.SOURCE_MASTER,
-    reason: "TaskStatus.Reason | None" = None,
-    message: str = "",
-    at: float | None = None,
-    uuid: bytes = b"",
-    executor: str = "",
+    task: str, state: TaskState, agent: str, reason: "TaskStatus.Reason | None" = None, message: str = "", at: float | None = None
 ) -> TaskStatus:
-    """Make the status of a task; `at` is wall clock time in seconds, by default now.
-
-    The executor of a command is named after its task.
-    """
+    """Make the status of a task, as the master tells it; `at` is wall clock time in seconds, by default now."""
     return TaskStatus(
-        task_id={"value": task}, state=state, source=source, timestamp=time.time() if at is None else at, agent_id=_id(agent),
-        reason=reason, message=message or None, uuid=uuid or None,
-        executor_id=_id(executor or task) if source == TaskStatus.SOURCE_EXECUTOR else None,
+        task_id={"value": task}, state=state, source=TaskStatus.SOURCE_MASTER, timestamp=time.time() if at is None else at,
+        agent_id=_id(agent), reason=reason, message=message or None,
     )  # fmt: skip
 
 
 def uuid_of(job: int, number: int) -> bytes:
-    """Return the uuid of an update: its task's job and its number."""
-    return _UUID.pack(job, number)
-
-
-def update_of(uuid: bytes) -> tuple[int, int]:
-    job, number = _UUID.unpack(uuid)
-    return job, number
+    return UUID.pack(job, number)

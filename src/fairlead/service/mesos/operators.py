@@ -282,7 +282,7 @@ class Operators:
                 made = {
                     "name": task.name, "state": task.state, "task_id": {"value": task.id}, "framework_id": {"value": each.id},
                     "agent_id": {"value": launched.node}, "resources": resources,
-                    "statuses": [events.status(task.id, task.state, agent=launched.node, at=at)],
+                    "statuses": [events.status(task.id, task.state, launched.node, at=at)],
                 }  # fmt: skip
                 told["completed_tasks" if launched.over else "tasks"].append(made)
         return told
