@@ -4,9 +4,9 @@ import struct
 import time
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
 from fairlead.model.specs import Framework, Node, Offer
+from fairlead.scheduler.framework_index import RoleReservation
 from fairlead.service.mesos.descriptions import Capability, has, info_of
 from fairlead.service.mesos.messages import mesos_pb2
 from fairlead.service.mesos.messages.mesos_pb2 import Attribute, OperationState, TaskState, TaskStatus, Value
@@ -20,21 +20,9 @@ UUID = struct.Struct(">QQ")
 """Of an update: its task's job and its number."""
 
 
-class Knows(NamedTuple):
-    """The capabilities of a framework that change the messages it gets."""
-
-    roles: bool
-    refined: bool
-    revocable: bool
-
-
-def knows(framework: Framework) -> Knows:
-    return Knows(*_of_roles(framework.info), framework.revocable)
-
-
 @lru_cache(maxsize=10_000)
-def _of_roles(info: str) -> tuple[bool, bool]:
-    """True if a description has the capabilities for roles, and for stacked reservations."""
+def _capabilities(info: str) -> tuple[bool, bool]:
+    """Return whether a framework of this description knows roles, and stacked reservations, which changes what it is sent."""
     said = info_of(Framework("", info=info), "")
     return has(said, Capability.MULTI_ROLE), has(said, Capability.RESERVATION_REFINEMENT)
 
@@ -54,20 +42,24 @@ def offer_number(name: str) -> int:
     return int(digits) if name[:1] == "O" and digits.isascii() and digits.isdigit() and len(digits) < 18 else -1
 
 
-def to_offer(offer: Offer, node: Node, known: Knows, said: Mapping[str, str], executors: Iterable[str] = ()) -> mesos_pb2.Offer:
+def to_offer(
+    offer: Offer, node: Node, framework: Framework, reservations: Mapping[str, RoleReservation], executors: Iterable[str] = ()
+) -> mesos_pb2.Offer:
     """Convert an offer to a message.
 
-    `said` describes each of its reservations, by mark; `executors` are those of the framework on the node.
+    `reservations` are those on the node, by mark; `executors` are those of the framework on the node.
     """
-    role = offer.role if known.roles else None
-    resources = resources_of(offer.amount, role=role, revocable=known.revocable, refined=known.refined)
-    resources += ports_of(offer.ports, role, known.refined)
+    knows_roles, refined = _capabilities(framework.info)
+    role = offer.role if knows_roles else None
+    resources = resources_of(offer.amount, role=role, revocable=framework.revocable, refined=refined)
+    resources += ports_of(offer.ports, role, refined)
     for mark, amount in offer.apart.items():
-        resources += resources_of_reservation(mark, said.get(mark, ""), amount, role, known.refined)
+        said = reservations[mark].said if mark in reservations else ""
+        resources += resources_of_reservation(mark, said, amount, role, refined)
     return mesos_pb2.Offer(
         id={"value": offer_name(offer.id)}, framework_id={"value": offer.framework}, agent_id={"value": node.name},
         hostname=node.name, resources=resources, attributes=attributes_of(node.labels),
-        executor_ids=[{"value": name} for name in executors], allocation_info={"role": role} if known.roles else None,
+        executor_ids=[{"value": name} for name in executors], allocation_info={"role": role} if knows_roles else None,
     )  # fmt: skip
 
 

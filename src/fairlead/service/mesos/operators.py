@@ -258,11 +258,11 @@ class Operators:
     def _framework_messages(self, found: ClusterView) -> dict[str, Any]:
         agents, told = {agent.row: agent for agent in found.agents}, []
         for each in chain(found.frameworks, found.completed):
-            known, offers = events.knows(each.member.framework), []
-            for offer in each.offers:
-                agent = agents[offer.node]
-                said = {mark: reservation.said for mark, reservation in agent.role_reservations.items()}
-                offers.append(events.to_offer(offer, agent.node, known, said))
+            offers = [
+                events.to_offer(offer, agent.node, each.member.framework, agent.role_reservations)
+                for offer in each.offers
+                for agent in [agents[offer.node]]
+            ]
             made = {
                 "framework_info": info_of(each.member.framework, each.id), "active": each.connected,
                 "connected": each.connected, "recovered": False, "registered_time": self._time(each.member.since),

@@ -107,12 +107,12 @@ class Subscriptions(Streams[str]):
         for who, offers in by_framework.items():
             member = state.frameworks.members.get(who)
             if member is not None and who in self.streams:
-                known = events.knows(member.framework)
+                reservations = state.frameworks.role_reservations
                 made = [
-                    events.to_offer(offer, node, known, said, executors.get((who, node.name), []))
+                    events.to_offer(offer, node, member.framework, here, executors.get((who, node.name), []))
                     for offer in offers
                     for node in [state.cluster.specs[offer.node]]
-                    for said in [{mark: p.said for mark, p in state.frameworks.role_reservations.get(node.name, {}).items()}]
+                    for here in [reservations.get(node.name, {})]
                 ]
                 self.tell(who, [Event(type=Event.OFFERS, offers={"offers": made})])
 
