@@ -76,7 +76,7 @@ class Calls:
         self._whose: dict[Stream, str] = {}
         self._volumes = asyncio.Lock()
         self._doing: set[asyncio.Task[None]] = set()
-        subscriptions.on_broken = self.end_groups
+        subscriptions.on_broken = lambda broken: self._do(client.record(lambda state, now: groups.end_all(state, broken, now)))
         self._acknowledgements = Acknowledgements(client)
 
     @property
@@ -142,9 +142,6 @@ class Calls:
             return frameworks.disconnect(state, who, now)
 
         await self._client.record(left)
-
-    def end_groups(self, broken: set[groups.Group]) -> None:
-        self._do(self._client.record(lambda state, now: groups.end_all(state, broken, now)))
 
     async def end_groups_of_before(self) -> None:
         """Stop the rest of groups in which a task failed while the scheduler was down."""
