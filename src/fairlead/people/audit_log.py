@@ -24,7 +24,7 @@ from fairlead.journal import Envelope, named_node
 from fairlead.model.api_types import AuditEntry, AuditPage
 from fairlead.model.cards import named
 from fairlead.model.quantity import format_quantities
-from fairlead.model.specs import Job, holds_jobs_of, path_to_root, written
+from fairlead.model.specs import Job, holds_jobs_of, written
 from fairlead.people.rules import Caller, Rules, rules_all, seen_queue, sees_names, without
 from fairlead.scheduler import facts
 from fairlead.scheduler.facts import Fact, JobSubmitted
@@ -178,11 +178,6 @@ def visible_record(caller: Caller, record: AuditRecord, hidden: Mapping[str, str
 
 def record_entry(record: AuditRecord) -> AuditEntry:
     return {**asdict(record), "job": None, "queue": None}  # type: ignore[typeddict-item]
-
-
-def is_in(entry: AuditEntry, queue: str | None) -> bool:
-    """True if an entry is about this queue or one below it, or if no queue is given."""
-    return queue is None or (entry["queue"] is not None and queue in path_to_root(entry["queue"]))
 
 
 class Position(NamedTuple):
