@@ -47,12 +47,13 @@ from fairlead.service.api import state_client
 from fairlead.service.loop import Busy
 from fairlead.service.mesos import calls, cluster_view, events, fetch, groups, streams, subscriptions
 from fairlead.service.mesos.app import MesosApp
-from fairlead.service.mesos.authenticator import FrameworkCaller
+from fairlead.service.mesos.authenticator import CallRefused, FrameworkCaller
 from fairlead.service.mesos.calls import Calls
 from fairlead.service.mesos.cluster_view import Completed
 from fairlead.service.mesos.encoding import JSON, PROTOBUF, Malformed, accepted_kind, as_json, decode, encode, record
-from fairlead.service.mesos.executors import Executors
+from fairlead.service.mesos.executors import ExecutorCalls, Executors
 from fairlead.service.mesos.fetch import CannotFetch, bring
+from fairlead.service.mesos.messages.executor_pb2 import Call as ExecutorCall
 from fairlead.service.mesos.messages.master_pb2 import Call as MasterCall
 from fairlead.service.mesos.messages.mesos_pb2 import TASK_FINISHED, TASK_RUNNING, MasterInfo, Offer, Resource, TaskStatus, Value
 from fairlead.service.mesos.messages.scheduler_pb2 import Call, Event
@@ -434,12 +435,16 @@ def test_an_executor_call_for_a_command_that_is_forgotten_has_no_secret(state):
     work = Work(["true"], env={TOKEN: "secret"})
     facts, _ = frameworks.accept(state, "F", [1], [Job("", {"cpu": 100}, task="t", work=work)], 0.0, 0.0)
     apply_all(state, facts)
-    assert Executors().find(state, "F", "t", "secret") == facts[1].id
+    executor_calls = ExecutorCalls(None, Executors(), None)
+    call = ExecutorCall(framework_id={"value": "F"}, executor_id={"value": "t"})
+    assert executor_calls._find(state, call, "secret") == facts[1].id
     one = np.ones(1, np.int64)
     attempt = {"job": one * facts[1].id, "index": 0 * one, "attempt": one}
     apply_all(state, [TasksFinished(at=0, **attempt, outcome=0 * one, code=0 * one), JobsForgotten(at=0, ids=[facts[1].id])])
     assert "t" in state.frameworks.tasks["F"]
-    assert Executors().find(state, "F", "t", "secret") is None
+    with pytest.raises(CallRefused, match="this executor's secret") as refused:
+        executor_calls._find(state, call, "secret")
+    assert refused.value.status == 401
 
 
 def test_the_end_of_a_task_is_sent_before_what_it_made_room_for_is_offered(state):

@@ -82,13 +82,11 @@ class Subscriptions(Streams[str]):
         for fact in found:
             if isinstance(fact, facts.OffersMade):
                 self._offers_made(state, fact)
-            elif isinstance(fact, facts.OffersAccepted | facts.OffersDeclined):
-                for number in fact.ids:
-                    self._offered.pop(number, None)
-            elif isinstance(fact, facts.OffersRescinded):
+            elif isinstance(fact, facts.OffersAccepted | facts.OffersDeclined | facts.OffersRescinded):
+                reported = isinstance(fact, facts.OffersRescinded) and fact.why in REPORTED_RESCINDED
                 for number in fact.ids:
                     gone = self._offered.pop(number, None)
-                    if gone is not None and fact.why in REPORTED_RESCINDED:
+                    if gone is not None and reported:
                         self.tell(gone, [events.rescind(number)])
             elif isinstance(fact, facts.TasksFinished) and state.frameworks.have_tasks:
                 if broken := broken_groups(state, fact.job.tolist()):
