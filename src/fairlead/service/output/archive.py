@@ -262,24 +262,21 @@ class OutputArchive:
         """
         with self._changed:
             while not self._closed:
-                again = self._away is not None
-                owner, at = self._first()
-                if owner is None and again:
-                    at = 0.0
-                if self._away is not None:
-                    at = max(at, self._away.again_at)
+                away, (owner, at) = self._away, self._first()
+                if away is not None:
+                    at = max(at if owner is not None else 0.0, away.again_at)
                 if (left := at - time.monotonic()) > 0:
                     self._changed.wait(left if left < math.inf else None)
                     continue
-                if self._away is not None:  # one thread checks; the others wait
-                    self._away = self._away._replace(again_at=math.inf)
+                if away is not None:  # one thread checks; the others wait
+                    self._away = away._replace(again_at=math.inf)
                 if owner is None:
-                    return None, again
+                    return None, True
                 due = heapq.heappop(self._due[owner])
                 if not self._due[owner]:
                     del self._due[owner]
                 self._at_work[owner] += 1
-                return due, again
+                return due, away is not None
             return None
 
     def _first(self) -> tuple[str | None, float]:
