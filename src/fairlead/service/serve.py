@@ -45,7 +45,7 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.service import metrics
 from fairlead.service.api.access import Entrance
-from fairlead.service.api.app import Parts, TooLargeInJson, make_api
+from fairlead.service.api.app import Parts, make_api, too_large_in_json
 from fairlead.service.api.calls import close_silent_sessions, report_due_leases
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
@@ -58,7 +58,7 @@ from fairlead.service.outlooks import Outlooks
 from fairlead.service.output.archive import OutputArchive
 from fairlead.service.page.asking import Asking
 from fairlead.service.page.door import Door, own_url
-from fairlead.service.page.entrance import PageEntrance, Under
+from fairlead.service.page.entrance import PageEntrance, beside
 from fairlead.service.page.site import Site
 from fairlead.service.reloading import Reloading, configure
 from fairlead.service.sessions import Sessions
@@ -196,12 +196,12 @@ def serve(
             journal, sessions, unfinished, engine, audit_records, stop, read_again, Reloading(configuration, engine), urls,
             reports, outlooks, door, archive,
         )  # fmt: skip
-        api, names = TooLargeInJson(make_api(client, parts)), accepted_names(where)
+        api, names = too_large_in_json(make_api(client, parts)), accepted_names(where)
         app = Entrance(api, authenticator, audit_records, names)
         site = Site(Asking(api, authenticator, audit_records), client)
         page = PageEntrance(door, authenticator, names, site, audit_records)
         slots = ConnectionSlots(most, personal, authenticator.knows)
-        servers = [WebServer(Under(page, app) if door.own and each.tls else app, each.tls, slots) for each in listeners]
+        servers = [WebServer(beside(page, app) if door.own and each.tls else app, each.tls, slots) for each in listeners]
         if mesos is not None:
             listeners.append(mesos.listener)
             servers.append(mesos.open(client, unfinished, home, most))

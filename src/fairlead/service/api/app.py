@@ -183,25 +183,23 @@ def _is_number(schema: dict[str, Any]) -> bool:
     return any(each.get("type") in ("integer", "number") for each in [schema, *schema.get("anyOf", [])])
 
 
-class TooLargeInJson:
-    """Turns Starlette's plain-text refusal of a too large body, which bypasses all handlers, into JSON."""
+def too_large_in_json(app: ASGIApp) -> ASGIApp:
+    """Turn Starlette's plain-text refusal of a too large body, which bypasses all handlers, into JSON."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         refused = False
 
         async def send_on(message: Message) -> None:
             nonlocal refused
             if message["type"] == "http.response.start" and message["status"] == 413:
                 refused = True
-                answer = refusal(413, f"the body is larger than {LARGEST_BODY >> 20} MiB")
-                await answer(scope, receive, send)
+                await refusal(413, f"the body is larger than {LARGEST_BODY >> 20} MiB")(scope, receive, send)
             elif not refused:
                 await send(message)
 
-        await self._app(scope, receive, send_on)
+        await app(scope, receive, send_on)
+
+    return answer
 
 
 def _without_threads(error: BaseException | None) -> JSONResponse | None:
