@@ -360,7 +360,7 @@ def test_an_offer_is_of_its_node_also_when_one_before_that_is_forgotten():
 
 def test_who_has_not_come_back_since_the_scheduler_has_is_offered_nothing_and_gone_after_a_minute_at_the_soonest(state):
     asker = Asks(state)
-    asyncio.run(calls_of(asker).disconnect_those_gone())
+    asyncio.run(asker.record(calls_of(asker).disconnect_those_gone))
     assert [type(fact).__name__ for fact in asker.facts] == ["OffersRescinded", "FrameworkDisconnected"]
     soonest = 1.0 + calls.RECONNECT_SECONDS
     assert state.frameworks.members["F"].framework.failover_timeout < calls.RECONNECT_SECONDS
@@ -379,7 +379,7 @@ def test_what_is_left_of_a_group_is_stopped_also_when_nobody_looked_as_it_broke(
     first = {"job": one * state.frameworks.tasks["F"]["a"].job, "index": 0 * one, "attempt": one}
     apply_all(state, [TasksStarted(at=0, **first), TasksFinished(at=0, **first, outcome=0 * one, code=one)])
     asker = Asks(state)
-    asyncio.run(calls_of(asker).end_groups_of_before())
+    asyncio.run(asker.record(calls_of(asker).end_groups_of_before))
     assert [fact.id for fact in asker.facts] == [state.frameworks.tasks["F"]["b"].job]
 
 

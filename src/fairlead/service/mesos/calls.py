@@ -133,37 +133,27 @@ class Calls:
         stream.end()
         who = self._whose.pop(stream, None)
         if who is not None:
-            self._do(self._left(who, stream))
+            self._do(self._client.record(partial(self._left, who, stream)))
 
-    async def _left(self, who: str, stream: Stream) -> None:
-        def left(state: State, now: float) -> list[Fact]:
-            if not self._subscriptions.drop(who, stream) or who not in state.frameworks.members:
-                return []
-            return frameworks.disconnect(state, who, now)
+    def _left(self, who: str, stream: Stream, state: State, now: float) -> list[Fact]:
+        if not self._subscriptions.drop(who, stream) or who not in state.frameworks.members:
+            return []
+        return frameworks.disconnect(state, who, now)
 
-        await self._client.record(left)
-
-    async def end_groups_of_before(self) -> None:
+    def end_groups_of_before(self, state: State, now: float) -> list[Fact]:
         """Stop the rest of groups in which a task failed while the scheduler was down."""
-        await self._client.record(
-            lambda state, now: groups.end_all(state, groups.broken_groups(state, list(state.index.specs)), now)
-        )
+        return groups.end_all(state, groups.broken_groups(state, list(state.index.specs)), now)
 
     def _do(self, what: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(what)
         self._doing.add(task)
         task.add_done_callback(self._doing.discard)
 
-    async def disconnect_those_gone(self) -> None:
+    def disconnect_those_gone(self, state: State, now: float) -> list[Fact]:
         """Disconnect frameworks that have not come back since a restart: they get no offers until they do."""
-
-        def gone(state: State, now: float) -> list[Fact]:
-            streams, members = self._subscriptions.streams, state.frameworks.members
-            away = [who for who, member in members.items() if member.away_since is None and who not in streams]
-            until = now + RECONNECT_SECONDS
-            return [fact for who in away for fact in frameworks.disconnect(state, who, now, until)]
-
-        await self._client.record(gone)
+        streams, members = self._subscriptions.streams, state.frameworks.members
+        away = [who for who, member in members.items() if member.away_since is None and who not in streams]
+        return [fact for who in away for fact in frameworks.disconnect(state, who, now, now + RECONNECT_SECONDS)]
 
     # -- calls -----------------------------------------------------------------------------------------------------
 

@@ -86,9 +86,11 @@ class Executors(Streams[int]):
             self.tell(number, [Event(type=Event.SHUTDOWN)])
         return facts + said
 
-    def drop(self, stream: Stream) -> None:
+    def drop(self, stream: Stream, state: State, now: float) -> list[Fact]:
+        """Forget a stream that has ended, which is no fact."""
         for number in [number for number, each in self.streams.items() if each is stream]:
             del self.streams[number]
+        return []
 
     def end_absent(self, state: State, now: float) -> list[Fact]:
         """Return facts that stop executors which have run too long without being subscribed."""
@@ -282,12 +284,7 @@ class ExecutorCalls:
 
     async def leave(self, stream: Stream) -> None:
         stream.end()
-
-        def left(state: State, now: float) -> list[Fact]:
-            self._executors.drop(stream)
-            return []
-
-        await self._client.record(left)
+        await self._client.record(partial(self._executors.drop, stream))
 
     async def take(self, call: Call, token: str) -> None:
         if call.type == Call.UPDATE:
