@@ -46,8 +46,7 @@ async def uid_of_client(scope: Mapping[str, Any]) -> int | None:
     noted = scope["noted"]
     if "uid" not in noted:  # constant for a connection
         noted["uid"] = await asyncio.to_thread(uid_of_caller, scope["server"], scope["client"])
-    found: int | None = noted["uid"]
-    return found
+    return noted["uid"]
 
 
 class Acceptor:

@@ -129,8 +129,7 @@ async def executor_token(scope: Mapping[str, Any], authorization: str) -> str:
     noted = scope["noted"]
     if "token" not in noted:  # constant for a connection
         noted["token"] = await asyncio.to_thread(_token_of_peer, scope)
-    found: str = noted["token"]
-    return found
+    return noted["token"]
 
 
 def _token_of_peer(scope: Mapping[str, Any]) -> str:

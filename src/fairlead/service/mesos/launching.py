@@ -113,9 +113,8 @@ def requested_tasks(accept: Call.Accept, maker: JobMaker) -> list[Task]:
 def _group(asked: Offer.Operation.LaunchGroup, maker: JobMaker) -> list[Task]:
     """Return the tasks of a group. The resources of the default executor are added to the first task."""
     name, infos, executor = uuid.uuid4().hex, list(asked.task_group.tasks), asked.executor
-    for info in infos:
-        if info.HasField("executor"):
-            return [_wrong(info, "'TaskInfo.executor' must not be set")._replace(reason=INVALID_GROUP) for info in infos]
+    if any(info.HasField("executor") for info in infos):
+        return [_wrong(info, "'TaskInfo.executor' must not be set")._replace(reason=INVALID_GROUP) for info in infos]
     if executor.HasField("command"):
         found = [maker.within(info, executor, name) for info in infos]
     elif executor.type == executor.CUSTOM or executor.HasField("container"):

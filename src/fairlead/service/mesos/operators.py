@@ -83,10 +83,9 @@ class Operators:
         def hidden(queue: str) -> bool:
             return not reaches(caller, queue) or seen_queue(rules, caller, queue) != queue
 
-        found: ClusterView = await self._client.ask(
+        return await self._client.ask(
             lambda state, now: ([], cluster_view.cluster_view(state, self._completed, sees, hidden, now))
         )
-        return found
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
@@ -294,10 +293,8 @@ class Operators:
             told["master/slaves_active" if agent.active else "master/slaves_inactive"] += 1
             told["master/slaves_connected"] += 1
         now = Counter(task.state for each in found.frameworks for task in each.tasks if not task.launched.over)
-        for state in GAUGES:
-            told[_metric(state)] = float(now[state])
-        for state in COUNTERS:
-            told[_metric(state)] = float(found.ended.get(state, 0))
+        told |= {_metric(state): float(now[state]) for state in GAUGES}
+        told |= {_metric(state): float(found.ended.get(state, 0)) for state in COUNTERS}
         connected = sum(each.member.away_since is None for each in found.frameworks)
         told["master/frameworks_active"] = told["master/frameworks_connected"] = float(connected)
         told["master/frameworks_disconnected"] = float(len(found.frameworks) - connected)

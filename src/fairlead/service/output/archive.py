@@ -459,14 +459,13 @@ class OutputArchive:
                 return output_storage.read(storage, self._names(job, known, stream), offset, most)
 
         try:
-            found: bytes = self._reads.call(READ_SECONDS, piece)
+            return self._reads.call(READ_SECONDS, piece)
         except Exception as error:  # fsspec raises many kinds
             if not isinstance(error, FileNotFoundError):
                 with self._changed:
                     self._idle = {}  # their connections may be lost too
             why = "it was stored there, and is gone" if isinstance(error, FileNotFoundError) else _said(error)
             raise Unknown(f"the output of task {job}.{known} cannot be read at {url}: {why}") from None
-        return found
 
     def close(self) -> None:
         with self._changed:
