@@ -36,23 +36,20 @@ class JournalReports:
         is a :class:`fairlead.model.api_types.UsageInfo`. Raises ReportFailed, Busy. Cancelling the call ends the process.
         """
         with self._one_each.of(caller):
-            return msgspec.json.decode(await self._make(report, over, *more))
-
-    async def _make(self, report: str, over: float, *more: float) -> bytes:
-        async with self._one:
-            arguments = [report, str(self._path), *map(json.dumps, (over, self._clock(), *more))]
-            # Isolated from environment and folder, which anybody may control.
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-m", "fairlead.journal.separate", *arguments, cwd="/",
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            )  # fmt: skip
-            try:
-                answer, trouble = await process.communicate()
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
-            if process.returncode:
-                lines = trouble.decode(errors="replace").strip().splitlines() or [f"status {process.returncode}"]
-                raise ReportFailed(lines[-1])
-            return answer
+            async with self._one:
+                arguments = [report, str(self._path), *map(json.dumps, (over, self._clock(), *more))]
+                # Isolated from environment and folder, which anybody may control.
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-I", "-m", "fairlead.journal.separate", *arguments, cwd="/",
+                    stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+                )  # fmt: skip
+                try:
+                    answer, trouble = await process.communicate()
+                finally:
+                    if process.returncode is None:
+                        process.kill()
+                        await process.wait()
+                if process.returncode:
+                    lines = trouble.decode(errors="replace").strip().splitlines() or [f"status {process.returncode}"]
+                    raise ReportFailed(lines[-1])
+                return msgspec.json.decode(answer)
