@@ -95,11 +95,9 @@ class Calls:
         if who.principal is not None and info.HasField("principal") and info.principal != who.name:
             raise Refused(_mismatch(who.name, info.principal))
         identity = check_id(named.pop()) if named else str(uuid.uuid4())
-
-        def question(state: State, now: float) -> tuple[list[Fact], None]:
-            return self._subscribed(Calling(state, now, identity, who, call), stream), None
-
-        await self._ask(who, question, takes_on=True)
+        await self._ask(
+            who, lambda state, now: (self._subscribed(Calling(state, now, identity, who, call), stream), None), takes_on=True
+        )
 
     def _subscribed(self, calling: Calling, stream: Stream) -> list[Fact]:
         who, caller, subscriptions = calling.who, calling.caller, self._subscriptions
@@ -271,12 +269,8 @@ class Calls:
         """Apply an operation on reservations or volumes for an operator. Raises Refused."""
         check_operates(self._client.authenticator.rules, who.caller)
         moves = moves_of(0, operation, None, who.name).moves
-
-        def question(state: State, now: float) -> tuple[list[Fact], None]:
-            return frameworks.reserve(state, node, moves, now), None
-
         async with self._volumes:
-            await self._ask(who, question)
+            await self._ask(who, lambda state, now: (frameworks.reserve(state, node, moves, now), None))
             for move in moves:
                 if move.of and is_volume(move.of):
                     await asyncio.to_thread(self._sandboxes.drop_volume, self._sandboxes.volume(node, move.of))
