@@ -35,10 +35,9 @@ from fairlead.service.api import submitting
 from fairlead.service.api.requests import JobRequest
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.api.submitting import PIECE, JobSubmission, Submitter
-from fairlead.service.exports import Exports
 from fairlead.service.loop import Busy, HappensLater, Loop
 from fairlead.service.serve import _Stop
-from fairlead.service.unfinished_jobs import UnfinishedJobs
+from fairlead.service.unfinished_jobs import Exports, UnfinishedJobs
 from fairlead.service.wakeups import Wakeups
 from fake_engine import FakeEngine, Killed
 from random_cases import cases

@@ -47,12 +47,13 @@ from fairlead.service.api import state_client
 from fairlead.service.loop import Busy
 from fairlead.service.mesos import calls, cluster_view, events, fetch, groups, streams, subscriptions
 from fairlead.service.mesos.app import MesosApp
-from fairlead.service.mesos.authenticator import FrameworkCaller
+from fairlead.service.mesos.authenticator import CallRefused, FrameworkCaller
 from fairlead.service.mesos.calls import Calls
 from fairlead.service.mesos.cluster_view import Completed
 from fairlead.service.mesos.encoding import JSON, PROTOBUF, Malformed, accepted_kind, as_json, decode, encode, record
-from fairlead.service.mesos.executors import Executors
+from fairlead.service.mesos.executors import ExecutorCalls, Executors
 from fairlead.service.mesos.fetch import CannotFetch, bring
+from fairlead.service.mesos.messages.executor_pb2 import Call as ExecutorCall
 from fairlead.service.mesos.messages.master_pb2 import Call as MasterCall
 from fairlead.service.mesos.messages.mesos_pb2 import TASK_FINISHED, TASK_RUNNING, MasterInfo, Offer, Resource, TaskStatus, Value
 from fairlead.service.mesos.messages.scheduler_pb2 import Call, Event
@@ -359,7 +360,7 @@ def test_an_offer_is_of_its_node_also_when_one_before_that_is_forgotten():
 
 def test_who_has_not_come_back_since_the_scheduler_has_is_offered_nothing_and_gone_after_a_minute_at_the_soonest(state):
     asker = Asks(state)
-    asyncio.run(calls_of(asker).disconnect_those_gone())
+    asyncio.run(asker.record(calls_of(asker).disconnect_those_gone))
     assert [type(fact).__name__ for fact in asker.facts] == ["OffersRescinded", "FrameworkDisconnected"]
     soonest = 1.0 + calls.RECONNECT_SECONDS
     assert state.frameworks.members["F"].framework.failover_timeout < calls.RECONNECT_SECONDS
@@ -378,7 +379,7 @@ def test_what_is_left_of_a_group_is_stopped_also_when_nobody_looked_as_it_broke(
     first = {"job": one * state.frameworks.tasks["F"]["a"].job, "index": 0 * one, "attempt": one}
     apply_all(state, [TasksStarted(at=0, **first), TasksFinished(at=0, **first, outcome=0 * one, code=one)])
     asker = Asks(state)
-    asyncio.run(calls_of(asker).end_groups_of_before())
+    asyncio.run(asker.record(calls_of(asker).end_groups_of_before))
     assert [fact.id for fact in asker.facts] == [state.frameworks.tasks["F"]["b"].job]
 
 
@@ -434,12 +435,16 @@ def test_an_executor_call_for_a_command_that_is_forgotten_has_no_secret(state):
     work = Work(["true"], env={TOKEN: "secret"})
     facts, _ = frameworks.accept(state, "F", [1], [Job("", {"cpu": 100}, task="t", work=work)], 0.0, 0.0)
     apply_all(state, facts)
-    assert Executors().find(state, "F", "t", "secret") == facts[1].id
+    executor_calls = ExecutorCalls(None, Executors(), None)
+    call = ExecutorCall(framework_id={"value": "F"}, executor_id={"value": "t"})
+    assert executor_calls._find(state, call, "secret") == facts[1].id
     one = np.ones(1, np.int64)
     attempt = {"job": one * facts[1].id, "index": 0 * one, "attempt": one}
     apply_all(state, [TasksFinished(at=0, **attempt, outcome=0 * one, code=0 * one), JobsForgotten(at=0, ids=[facts[1].id])])
     assert "t" in state.frameworks.tasks["F"]
-    assert Executors().find(state, "F", "t", "secret") is None
+    with pytest.raises(CallRefused, match="this executor's secret") as refused:
+        executor_calls._find(state, call, "secret")
+    assert refused.value.status == 401
 
 
 def test_the_end_of_a_task_is_sent_before_what_it_made_room_for_is_offered(state):
@@ -534,7 +539,7 @@ def test_what_ended_is_kept_for_a_while_and_counted_for_ever(state, monkeypatch)
         apply(state, UpdatesAcknowledged(at=1.0, jobs=[number] * 3, updates=[1, 2, 3]))
     assert [task.id for task in kept.tasks(2.0)["F"]] == ["b", "c"]
     kept.recorded(state, apply_all(state, frameworks.tear_down(state, "F", 3.0)))
-    assert [each.id for each in kept.frameworks(4.0)] == ["F"]
+    assert [(at, who) for at, who, _ in kept.frameworks(4.0)] == [(3.0, "F")]
     later = 4.0 + cluster_view.KEPT_SECONDS
     assert (kept.tasks(later), kept.frameworks(later)) == ({}, [])
     assert dict(kept.ended) == {TASK_FINISHED: 3}

@@ -486,12 +486,12 @@ def test_durations_as_people_read_them():
 # -- for all who ask --------------------------------------------------------------------------------------------------------
 
 
-def test_the_scheduler_goes_on_while_somebody_is_told(world, monkeypatch):  # noqa: F811
+def test_the_scheduler_goes_on_while_somebody_is_told(world, monkeypatch, tmp_path):  # noqa: F811
     loop, _, _ = world
     begun, go_on, copies = threading.Event(), threading.Event(), []
     copy_of = service.copy_of
     monkeypatch.setattr(service, "copy_of", lambda state: copies.append(1) or copy_of(state))
-    outlooks = Outlooks()
+    outlooks = Outlooks(tmp_path / "outlooks.json")
 
     def slow(state, now, calibration, seconds):
         begun.set()
@@ -518,10 +518,10 @@ def test_the_scheduler_goes_on_while_somebody_is_told(world, monkeypatch):  # no
     outlooks.close()
 
 
-def test_what_came_true_is_heard_of_and_a_new_job_is_looked_at(world, monkeypatch):  # noqa: F811
+def test_what_came_true_is_heard_of_and_a_new_job_is_looked_at(world, monkeypatch, tmp_path):  # noqa: F811
     loop, _, _ = world
     monkeypatch.setattr(service, "LEARN_SECONDS", 0.01)
-    outlooks = Outlooks()
+    outlooks = Outlooks(tmp_path / "outlooks.json")
     loop._on_record = outlooks.recorded
 
     async def ask():

@@ -360,9 +360,9 @@ def test_a_start_with_a_million_waiting_tasks_looks_at_those_that_have_ended(tmp
 def test_notes_are_read_as_far_as_they_were_written(tmp_path):
     notes = tmp_path / "kept_output"
     notes.write_text('["pending", 1, 4, "n", 9]\n["at", "u", 1, 3, 4, 5]\n["pending", 2, 0, "n", 7]\n["at')
-    noted = output_archive._read_notes(notes)
-    assert noted.kept == {1: dict.fromkeys((4, 5), ("u", 3))}
-    assert noted.pending == [(2, 0, "n", 7)]
+    kept, pending = output_archive._read_notes(notes)
+    assert kept == {1: dict.fromkeys((4, 5), ("u", 3))}
+    assert pending == [(2, 0, "n", 7)]
 
 
 def test_a_folder_that_others_may_change_is_refused(tmp_path):
@@ -423,9 +423,9 @@ def test_trying_comes_to_an_end_and_what_was_given_up_is_said_and_not_let_go_of(
     assert said in kept.trouble(3)
     assert said in caplog.text
     assert kept.forget([JobsForgotten(at=0.0, ids=[3])]) == [], "the node has it yet"
-    assert output_archive._read_notes(tmp_path / "kept_output").pending == [(3, 0, "n", 0)]
+    assert output_archive._read_notes(tmp_path / "kept_output")[1] == [(3, 0, "n", 0)]
     kept._write_notes()
-    assert output_archive._read_notes(tmp_path / "kept_output").pending == [(3, 0, "n", 0)]
+    assert output_archive._read_notes(tmp_path / "kept_output")[1] == [(3, 0, "n", 0)]
 
 
 def test_a_task_that_spoils_its_own_output_keeps_no_others_from_the_storage(tmp_path, hasty):
@@ -595,7 +595,7 @@ def test_notes_that_cannot_be_written_anew_end_nothing(tmp_path, caplog):
     kept._note("at", "memory://kept/noted", 3, 1, 0)
     kept._write_notes()
     assert "cannot be rewritten" in caplog.text
-    assert output_archive._read_notes(tmp_path / "kept_output").kept == {3: dict.fromkeys((0, 1), ("memory://kept/noted", 1))}
+    assert output_archive._read_notes(tmp_path / "kept_output")[0] == {3: dict.fromkeys((0, 1), ("memory://kept/noted", 1))}
 
 
 @pytest.mark.parametrize(

@@ -555,7 +555,7 @@ def test_nothing_in_the_folder_or_the_environment_has_a_part_in_the_audit(tmp_pa
         (trap / package / "__init__.py").write_text(f"open({str(sprung)!r}, 'w')")
     monkeypatch.chdir(trap)
     monkeypatch.setenv("PYTHONPATH", str(trap))
-    found = json.loads(asyncio.run(JournalReports(tmp_path / "journal.db", lambda: 600.0)(CALLERS[1], 100.0, 60.0)))
+    found = asyncio.run(JournalReports(tmp_path / "journal.db", lambda: 600.0)(CALLERS[1], "over-time", 100.0, 60.0))
     assert found["queues"][0]["name"] == "zoe"
     assert not sprung.exists()
 
@@ -565,12 +565,12 @@ def test_nobody_has_others_wait_for_more_than_one_audit(tmp_path):
 
     async def main():
         audits = JournalReports(tmp_path / "journal.db", lambda: 600.0)
-        calls = [audits(CALLERS[uid], 100.0, 60.0) for uid in (1, 1, 2, 1)]
+        calls = [audits(CALLERS[uid], "over-time", 100.0, 60.0) for uid in (1, 1, 2, 1)]
         first = await asyncio.gather(*calls, return_exceptions=True)
-        return [*first, await audits(CALLERS[1], 100.0, 60.0)]
+        return [*first, await audits(CALLERS[1], "over-time", 100.0, 60.0)]
 
     found = asyncio.run(main())
-    assert [type(each) for each in found] == [bytes, Busy, bytes, Busy, bytes]
+    assert [type(each) for each in found] == [dict, Busy, dict, Busy, dict]
 
 
 def test_shares_are_compared_as_they_were_when_others_were_served():

@@ -9,8 +9,7 @@ from fairlead.people.bounds import Load
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, JobCancelled, JobsForgotten, JobSubmitted, NodeJoined
 from fairlead.service import unfinished_jobs
-from fairlead.service.exports import Exports
-from fairlead.service.unfinished_jobs import UnfinishedJobs
+from fairlead.service.unfinished_jobs import Exports, UnfinishedJobs
 
 
 @pytest.fixture

@@ -17,26 +17,15 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from fairlead.data_folder import open_private
 from fairlead.journal import Envelope, named_node
 from fairlead.model.api_types import AuditEntry, AuditPage
 from fairlead.model.cards import named
 from fairlead.model.quantity import format_quantities
-from fairlead.model.specs import Job, holds_jobs_of, path_to_root, written
-from fairlead.people.rules import (
-    Caller,
-    Rules,
-    acts_on,
-    administers,
-    operates,
-    reaches,
-    rules_all,
-    seen_queue,
-    sees_names,
-    without,
-)
+from fairlead.model.specs import Job, holds_jobs_of, written
+from fairlead.people.rules import Caller, Rules, rules_all, seen_queue, sees_names, without
 from fairlead.scheduler import facts
 from fairlead.scheduler.facts import Fact, JobSubmitted
 
@@ -79,25 +68,22 @@ class AuditRecords:
         self._minutes: dict[str, tuple[int, int]] = {}  # by person: the current minute and their lines in it
 
     def done(self, by: str, what: str) -> None:
-        self._write(by, AuditRecord(time.time(), by[:MOST_CHARACTERS], what[:MOST_CHARACTERS], "done"))
+        self._write(by, by, what, "done")
 
     def refused(self, by: str, what: str, why: str, stranger: bool = False) -> None:
         """Log a refusal to a person or a stranger."""
-        now, whose = time.time(), STRANGERS if stranger else by
+        this, whose = int(time.time() // 60), STRANGERS if stranger else by
         with self._lock:
             if len(self._minutes) > 1000:
                 self._minutes = {}
             minute, lines = self._minutes.get(by, (0, 0))
-            this = int(now // 60)
             left_out = max(0, lines - LINES_A_MINUTE) if minute != this else 0
             lines = 1 if minute != this else lines + 1
             self._minutes[by] = this, lines
         if left_out:
-            more = AuditRecord(now, by[:MOST_CHARACTERS], f"{left_out} more requests", "refused", "too many to log each")
-            self._write(whose, more)
+            self._write(whose, by, f"{left_out} more requests", "refused", "too many to log each")
         if lines <= LINES_A_MINUTE:
-            found = AuditRecord(now, by[:MOST_CHARACTERS], what[:MOST_CHARACTERS], "refused", why[:MOST_CHARACTERS])
-            self._write(whose, found)
+            self._write(whose, by, what, "refused", why)
 
     def newest_first(self, by: str | None = None, since: float = 0.0, before: float | None = None) -> Iterator[AuditRecord]:
         """Iterate over entries with ``since <= at < before``, newest first, optionally of one person. Reads lazily."""
@@ -119,9 +105,10 @@ class AuditRecords:
                 except msgspec.DecodeError:  # truncated by a crash
                     continue
 
-    def _write(self, whose: str, record: AuditRecord) -> None:
-        line = msgspec.json.encode(record) + b"\n"
-        path = self._folder / f"{whose}.{record.outcome}"
+    def _write(self, whose: str, by: str, what: str, outcome: Literal["done", "refused"], why: str = "") -> None:
+        by, what, why = (text[:MOST_CHARACTERS] for text in (by, what, why))
+        line = msgspec.json.encode(AuditRecord(time.time(), by, what, outcome, why)) + b"\n"
+        path = self._folder / f"{whose}.{outcome}"
         with self._lock:
             try:
                 self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -190,28 +177,7 @@ def visible_record(caller: Caller, record: AuditRecord, hidden: Mapping[str, str
 
 
 def record_entry(record: AuditRecord) -> AuditEntry:
-    return {
-        "at": record.at, "by": record.by, "what": record.what, "outcome": record.outcome, "why": record.why, "job": None,
-        "queue": None,
-    }  # fmt: skip
-
-
-def may_see(rules: Rules, caller: Caller, entry: AuditEntry, job: Job | None) -> bool:
-    """True if the caller may see an entry: their own, one about a job or queue of theirs, or any for operators.
-
-    With a token for some queues, only entries about those.
-    """
-    here = caller.queues is None or (entry["queue"] is not None and reaches(caller, entry["queue"]))
-    if operates(rules, caller) or (entry["by"] == caller.person.name and here):
-        return True
-    if job is not None:
-        return acts_on(rules, caller, job)
-    return entry["queue"] is not None and administers(rules, caller, entry["queue"])
-
-
-def is_in(entry: AuditEntry, queue: str | None) -> bool:
-    """True if an entry is about this queue or one below it, or if no queue is given."""
-    return queue is None or (entry["queue"] is not None and queue in path_to_root(entry["queue"]))
+    return {**asdict(record), "job": None, "queue": None}  # type: ignore[typeddict-item]
 
 
 class Position(NamedTuple):

@@ -17,20 +17,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fairlead.model.api_types import UsedBy
-from fairlead.model.specs import (
-    ROOT,
-    USERS,
-    Bounds,
-    Framework,
-    Job,
-    Queue,
-    ancestors,
-    holds_jobs_of,
-    path_to_root,
-    settings_for,
-    written,
-)
+from fairlead.model.api_types import AuditEntry, UsedBy
+from fairlead.model.specs import ROOT, USERS, Bounds, Framework, Job, Queue, holds_jobs_of, path_to_root, settings_for, written
 from fairlead.model.used import together
 from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused
@@ -161,13 +149,26 @@ def seen_queue(rules: Rules, caller: Caller, queue: str) -> str:
     own = is_named_after(queue, caller.person) and reaches(caller, queue)
     if not is_personal(rules, queue) or own or not _is_private(rules, queue) or administers(rules, caller, queue):
         return queue
-    return ancestors(queue)[0]
+    return path_to_root(queue)[1]
 
 
 def sees_framework(rules: Rules, caller: Caller, framework: Framework) -> bool:
     """True if the caller may see a framework; in private queues only their own, and those of queues they administer."""
     leaves = [Job(queue_of(role), {}, user=framework.user, uid=framework.uid) for role in framework.roles]
     return all(sees_names(rules, caller, each) for each in leaves)
+
+
+def sees_entry(rules: Rules, caller: Caller, entry: AuditEntry, job: Job | None) -> bool:
+    """True if the caller may see an entry of the audit log: their own, one about a job or queue of theirs, or any for operators.
+
+    With a token for some queues, only entries about those.
+    """
+    here = caller.queues is None or (entry["queue"] is not None and reaches(caller, entry["queue"]))
+    if operates(rules, caller) or (entry["by"] == caller.person.name and here):
+        return True
+    if job is not None:
+        return acts_on(rules, caller, job)
+    return entry["queue"] is not None and administers(rules, caller, entry["queue"])
 
 
 def check_submits(rules: Rules, caller: Caller, leaf: str, user: str | None) -> str:
@@ -218,8 +219,8 @@ def _named(person: Person, names: Iterable[str]) -> bool:
 
 def _path(rules: Rules, queue: str) -> Iterable[Queue]:
     """Return the settings of a queue, or of the ``*`` that covers it, and of its ancestors, nearest first."""
-    queue = holds_jobs_of(queue)
-    said = (settings_for(queue, rules.queues), *(rules.queues.get(up) for up in ancestors(queue)))
+    queue, *above = path_to_root(holds_jobs_of(queue))
+    said = (settings_for(queue, rules.queues), *map(rules.queues.get, above))
     return [each for each in said if each is not None]
 
 

@@ -47,7 +47,7 @@ class Outlooks:
     path : the file that keeps predictions across restarts. It is written now and then; losing it does little harm.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self._worker = ThreadPoolExecutor(1, "outlook")
         self._copy: tuple[float, asyncio.Future[tuple[State, float]]] | None = None
         self._found: dict[Hashable, tuple[float, asyncio.Future[Outlook]]] = {}
@@ -58,7 +58,7 @@ class Outlooks:
 
     def _read(self) -> Calibration:
         try:
-            return Calibration() if self._path is None else Calibration.from_text(self._path.read_text())
+            return Calibration.from_text(self._path.read_text())
         except FileNotFoundError:
             return Calibration()
         except (OSError, ValueError, TypeError, LookupError) as error:
@@ -77,7 +77,7 @@ class Outlooks:
     def keep(self) -> None:
         with self._lock:
             text = self._calibration.as_text()
-        if self._path is not None and text != self._kept:
+        if text != self._kept:
             try:
                 write_private(self._path, text)
                 self._kept = text

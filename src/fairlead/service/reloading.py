@@ -53,10 +53,8 @@ class Reloading:
             for name, cards in gpu_indices(self._engine.own_nodes).items():
                 facts += admission.forget_cards(state, name, cards, now)
             facts += joined
-            missing += [
-                f"node {name!r} is new in the file: restart the scheduler to add it" for name in sorted(there.keys() - here)
-            ]
-            gone = sorted(here.keys() - there)
+            new, gone = sorted(there.keys() - here), sorted(here.keys() - there)
+            missing += [f"node {name!r} is new in the file: restart the scheduler to add it" for name in new]
             missing += [
                 f"node {name!r} is gone from the file, and still up: drain it, and restart the scheduler" for name in gone
             ]

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import uvloop
@@ -45,29 +45,25 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.service import metrics
 from fairlead.service.api.access import Entrance
-from fairlead.service.api.app import Parts, TooLargeInJson, make_api
+from fairlead.service.api.app import Parts, make_api, too_large_in_json
 from fairlead.service.api.calls import close_silent_sessions, report_due_leases
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
-from fairlead.service.connections.listening import Listener, Where, accepted_names, listening, listening_for_frameworks, make_room
+from fairlead.service.connections.listening import Where, accepted_names, listening, listening_for_frameworks, make_room
 from fairlead.service.connections.slots import ConnectionSlots
 from fairlead.service.connections.web_server import WebServer
-from fairlead.service.exports import Exports
 from fairlead.service.journal_reports import JournalReports
 from fairlead.service.loop import Busy, HappensLater, Loop, Question
 from fairlead.service.outlooks import Outlooks
 from fairlead.service.output.archive import OutputArchive
 from fairlead.service.page.asking import Asking
 from fairlead.service.page.door import Door, own_url
-from fairlead.service.page.entrance import PageEntrance, Under
+from fairlead.service.page.entrance import PageEntrance, beside
 from fairlead.service.page.site import Site
 from fairlead.service.reloading import Reloading, configure
 from fairlead.service.sessions import Sessions
-from fairlead.service.unfinished_jobs import UnfinishedJobs
+from fairlead.service.unfinished_jobs import Exports, UnfinishedJobs
 from fairlead.service.wakeups import Wakeups
-
-if TYPE_CHECKING:
-    from fairlead.service.mesos.server import MesosServer
 
 log = logging.getLogger("fairlead")
 
@@ -168,9 +164,23 @@ def serve(
         if archive is not None:
             closing.callback(archive.close)
         unfinished = UnfinishedJobs(Exports(home / "exports"))
-        mesos = _mesos_server(where, for_frameworks, personal, clock) if for_frameworks is not None else None
+        mesos = None
+        if for_frameworks is not None:
+            from fairlead.service.mesos.server import MesosServer
+
+            mesos = MesosServer(where, for_frameworks, personal, clock)
         recorders = [part.recorded for part in (sessions, outlooks, archive, mesos) if part is not None]
-        loop = Loop(make, _announcing(wakeups, unfinished, authenticator, recorders, engines), reserve)
+
+        def recorded(state: State, facts: Sequence[Fact]) -> None:
+            if any(isinstance(fact, Configured) for fact in facts):
+                authenticator.rules = rules_of(state, personal)
+            if isinstance(engines[0], JoinedEngine):
+                engines[0].recorded(facts)
+            for record in recorders:
+                record(state, facts)
+            wakeups.wake([("job", job) for job in unfinished.recorded(state, facts)] + ["facts"])
+
+        loop = Loop(make, recorded, reserve)
         loop.start()
         loop.ready.result()
         engine = engines[0]
@@ -186,12 +196,12 @@ def serve(
             journal, sessions, unfinished, engine, audit_records, stop, read_again, Reloading(configuration, engine), urls,
             reports, outlooks, door, archive,
         )  # fmt: skip
-        api, names = TooLargeInJson(make_api(client, parts)), accepted_names(where)
+        api, names = too_large_in_json(make_api(client, parts)), accepted_names(where)
         app = Entrance(api, authenticator, audit_records, names)
         site = Site(Asking(api, authenticator, audit_records), client)
         page = PageEntrance(door, authenticator, names, site, audit_records)
         slots = ConnectionSlots(most, personal, authenticator.knows)
-        servers = [WebServer(Under(page, app) if door.own and each.tls else app, each.tls, slots) for each in listeners]
+        servers = [WebServer(beside(page, app) if door.own and each.tls else app, each.tls, slots) for each in listeners]
         if mesos is not None:
             listeners.append(mesos.listener)
             servers.append(mesos.open(client, unfinished, home, most))
@@ -323,39 +333,6 @@ def _refuse_to_lose(state: State, known: Collection[str]) -> None:
             )
 
 
-def _mesos_server(where: Where, listener: Listener, personal: bool, clock: Clock) -> "MesosServer":
-    """Return the server for Mesos frameworks, imported only if needed."""
-    from fairlead.service.mesos.server import MesosServer
-
-    return MesosServer(where, listener, personal, clock)
-
-
-def _announcing(
-    wakeups: Wakeups,
-    unfinished: UnfinishedJobs,
-    authenticator: Authenticator,
-    recorders: Sequence[Callable[[State, Sequence[Fact]], None]],
-    engines: Sequence[LiveEngine],
-) -> Callable[[State, Sequence[Fact]], None]:
-    """Return the callback for recorded facts: it calls all `recorders`, and wakes waiting requests."""
-
-    def announce(state: State, facts: Sequence[Fact]) -> None:
-        if any(isinstance(fact, Configured) for fact in facts):
-            authenticator.rules = rules_of(state, authenticator.personal)
-        if isinstance(engines[0], JoinedEngine):
-            engines[0].recorded(facts)
-        for recorded in recorders:
-            recorded(state, facts)
-        wakeups.wake([("job", job) for job in unfinished.recorded(state, facts)] + ["facts"])
-
-    return announce
-
-
-def _nodes_at_work(state: State) -> set[str]:
-    """Return the names of the nodes with tasks that hold resources."""
-    return {state.cluster.specs[node].name for node in np.unique(state.tasks.node[state.held_rows()]).tolist()}
-
-
 class _Stop:
     """Ends the scheduler: when running tasks have ended, or at once."""
 
@@ -385,7 +362,7 @@ class _Stop:
             return [TasksRevoked(at=at, **state.task_columns(rows), claim=None)], None
 
         def is_over(state: State) -> bool:
-            left = _nodes_at_work(state)
+            left = {state.cluster.specs[node].name for node in np.unique(state.tasks.node[state.held_rows()]).tolist()}
             if not left:
                 return True
             if not (now and told and left <= self._engine.silence.keys()):

@@ -30,7 +30,7 @@ from fairlead.model.api_types import Event, TaskInfo
 from fairlead.model.specs import Call, Work
 from fairlead.outcomes import Outcome
 from fairlead.people.accounts import Person
-from fairlead.scheduler.admission import Refused, Unknown, cancel
+from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact, JobCancelled, JobsForgotten, JobSubmitted, NodeLost, TasksFinished, TasksStarted
 from fairlead.scheduler.reports.leases import due_leases
 from fairlead.scheduler.reports.listings import describe_task, exit_status, reason_of
@@ -462,15 +462,6 @@ def _event_of_end(job: int, index: int, end: tuple[int, int] | None, cancelled: 
     status: Literal["succeeded", "failed", "cancelled"] = "succeeded" if well else "cancelled" if cancelled else "failed"
     how = {"exit": exit_status(outcome, code), "reason": reason_of(Outcome(outcome), code)}
     return cast(Event, {"job": job, "index": index, "status": status, **how})
-
-
-def calls_of(state: State, session: str) -> list[int]:
-    return [number for number, job in state.index.specs.items() if job.work.call is not None and job.work.call.session == session]
-
-
-def unfinished_calls(state: State, session: str, now: float) -> list[JobCancelled]:
-    """Return facts that cancel the unfinished calls of a session."""
-    return [fact for number in calls_of(state, session) if (fact := cancel(state, number, None, now))]
 
 
 def open_result(folder: Path, uid: int, job: int, index: int) -> BinaryIO | None:

@@ -94,13 +94,10 @@ class Answer:
 
     def set_running_or_notify_cancel(self) -> bool:
         """Return False if nobody waits any more."""
-        return self._close() and not self.future.cancelled()
+        return self.give_up() and not self.future.cancelled()
 
     def give_up(self) -> bool:
         """Return True if the question is not taken yet; then it never is."""
-        return self._close()
-
-    def _close(self) -> bool:
         try:
             return self._open.pop()  # only one thread gets it
         except IndexError:

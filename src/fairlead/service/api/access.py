@@ -171,8 +171,7 @@ def note_refusal(request: Request, why: str) -> None:
 
 
 async def _known(request: Request) -> Caller:
-    caller: Caller = request.scope["caller"]
-    return caller
+    return request.scope["caller"]
 
 
 Known = Annotated[Caller, Depends(_known)]

@@ -131,7 +131,15 @@ def make_api(client: StateClient, parts: Parts) -> FastAPI:
     add_log(api, client, parts.journal, parts.audit_records)
     open_to_all = APIRouter(route_class=HeldRoute, default_response_class=Json)
     add_health(open_to_all, client.loop, parts.engine, parts.archive)
-    add_documents(open_to_all, app)
+
+    @open_to_all.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> Response:
+        return Json(app.openapi())
+
+    @open_to_all.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(_page(app.openapi()), headers=_HEADERS)
+
     # Added directly, since `include_router` would create each route a second time at the first request.
     app.router.routes += [*api.routes, *open_to_all.routes]
     return app
@@ -175,25 +183,23 @@ def _is_number(schema: dict[str, Any]) -> bool:
     return any(each.get("type") in ("integer", "number") for each in [schema, *schema.get("anyOf", [])])
 
 
-class TooLargeInJson:
-    """Turns Starlette's plain-text refusal of a too large body, which bypasses all handlers, into JSON."""
+def too_large_in_json(app: ASGIApp) -> ASGIApp:
+    """Turn Starlette's plain-text refusal of a too large body, which bypasses all handlers, into JSON."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         refused = False
 
         async def send_on(message: Message) -> None:
             nonlocal refused
             if message["type"] == "http.response.start" and message["status"] == 413:
                 refused = True
-                answer = refusal(413, f"the body is larger than {LARGEST_BODY >> 20} MiB")
-                await answer(scope, receive, send)
+                await refusal(413, f"the body is larger than {LARGEST_BODY >> 20} MiB")(scope, receive, send)
             elif not refused:
                 await send(message)
 
-        await self._app(scope, receive, send_on)
+        await app(scope, receive, send_on)
+
+    return answer
 
 
 def _without_threads(error: BaseException | None) -> JSONResponse | None:
@@ -216,9 +222,7 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
     async def _(request: Request, error: Stalled) -> JSONResponse:
         return refusal(503, str(error), may_happen=isinstance(error, HappensLater))
 
-    def refuse(
-        kind: type[Exception], code: int, say: Callable[[Exception], str] = str, headers: dict[str, str] | None = None
-    ) -> None:
+    def refuse(kind: type[Exception], code: int, say: Callable[[Any], str] = str, headers: dict[str, str] | None = None) -> None:
         @app.exception_handler(kind)
         async def _(request: Request, error: Exception) -> JSONResponse:
             return refusal(code, say(error), headers)
@@ -227,6 +231,7 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
     refuse(Forgotten, 410)
     refuse(Unreachable, 503)
     refuse(TimeoutError, 503, lambda error: "the scheduler is too busy to answer now: try again in a moment")
+    refuse(RequestValidationError, 422, lambda error: in_one_line(error.errors()))
 
     @app.exception_handler(BlockingIOError)
     @app.exception_handler(RuntimeError)
@@ -247,20 +252,6 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
         if error.status_code in (401, 403):
             await asyncio.to_thread(note_refusal, request, str(error.detail))
         return refusal(error.status_code, str(error.detail), error.headers)
-
-    @app.exception_handler(RequestValidationError)
-    async def _(request: Request, error: RequestValidationError) -> JSONResponse:
-        return refusal(422, in_one_line(error.errors()))
-
-
-def add_documents(api: APIRouter, app: FastAPI) -> None:
-    @api.get("/openapi.json", include_in_schema=False)
-    async def openapi() -> Response:
-        return Json(app.openapi())
-
-    @api.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return HTMLResponse(_page(app.openapi()), headers=_HEADERS)
 
 
 def _page(document: dict[str, Any]) -> str:

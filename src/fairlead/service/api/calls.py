@@ -29,7 +29,7 @@ from fairlead.service.api.requests import LONGEST_WAIT, Identity, Key, LeasesReq
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.api.submitting import JobSubmission, Submitter
 from fairlead.service.loop import Busy
-from fairlead.service.sessions import Sessions, calls_of, open_result, unfinished_calls
+from fairlead.service.sessions import Sessions, open_result
 
 log = logging.getLogger("fairlead")
 
@@ -200,9 +200,11 @@ async def end_session(client: StateClient, sessions: Sessions, session: str, cal
     """Close a session, for a caller or because its program is gone; raises Forbidden if their token misses a queue."""
 
     def question(state: State, now: float) -> tuple[list[Fact], list[int]]:
+        specs = state.index.specs.items()
+        calls = [job for job, spec in specs if spec.work.call is not None and spec.work.call.session == session]
         if caller is not None:
-            _check_queues(client, state, caller, calls_of(state, session))
-        facts = unfinished_calls(state, session, now)
+            _check_queues(client, state, caller, calls)
+        facts = [fact for job in calls if (fact := cancel(state, job, None, now))]
         return list(facts), [fact.id for fact in facts]
 
     by = caller.person.name if caller is not None else ""

@@ -3,12 +3,11 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractContextManager
 from math import inf
 from typing import Annotated, Any
 
-import msgspec
 from fastapi import APIRouter, Header, HTTPException, Query, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -227,18 +226,16 @@ def add_operating(
         return Json({"changed": True}, 202)
 
 
-@contextmanager
-def _refusing(done: str) -> Iterator[None]:
-    """Turn failures of a report into HTTP errors; `done` is what cannot be done with the journal."""
-    try:
-        yield
-    except Busy as error:
-        raise HTTPException(429, str(error), retry_after(5)) from None
-    except ReportFailed as error:
-        raise HTTPException(503, f"the journal cannot be {done}: {error}") from None
-
-
 def add_reports(api: APIRouter, client: StateClient, reports: JournalReports) -> None:
+    async def report(done: str, *asked: Any) -> Any:
+        """Return a report; `done` is what else cannot be done with the journal."""
+        try:
+            return await reports(*asked)
+        except Busy as error:
+            raise HTTPException(429, str(error), retry_after(5)) from None
+        except ReportFailed as error:
+            raise HTTPException(503, f"the journal cannot be {done}: {error}") from None
+
     @api.get("/v1/audit", response_model=api_types.FairnessInfo)
     async def audit(caller: Known) -> Response:
         """Audit current fairness, to within one task: who is below their share, and why; what reservations idle."""
@@ -255,8 +252,7 @@ def add_reports(api: APIRouter, client: StateClient, reports: JournalReports) ->
         ] = STARVED_AFTER,
     ) -> Response:
         """Audit past fairness: what each queue was entitled to and got while it had work, who was wronged, and who starved."""
-        with _refusing("audited"):
-            found: api_types.OverTimeInfo = msgspec.json.decode(await reports(caller, seconds, starved_after))
+        found: api_types.OverTimeInfo = await report("audited", caller, "over-time", seconds, starved_after)
         return Json(await client.told_to(caller, found, [queue["name"] for queue in found["queues"]]))
 
     @api.get("/v1/usage", response_model=api_types.UsageInfo)
@@ -270,9 +266,8 @@ def add_reports(api: APIRouter, client: StateClient, reports: JournalReports) ->
         jobs: Annotated[bool, Query(description="Each job by itself, as far as facts are kept.")] = False,
     ) -> Response:
         """Usage by user and queue: requested resources times time, and what was really used of them."""
-        with _refusing("read"):
-            end = inf if until is None else until - client.clock.wall(0.0)
-            found: api_types.UsageInfo = msgspec.json.decode(await reports.usage(caller, seconds, end, days, jobs))
+        end = inf if until is None else until - client.clock.wall(0.0)
+        found: api_types.UsageInfo = await report("read", caller, "usage", seconds, end, days, jobs)
         rules = client.authenticator.rules
         for each in found["usage"]:
             if not sees_names(rules, caller, Job(each["queue"], {}, user=each["user"])):

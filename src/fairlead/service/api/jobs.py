@@ -8,7 +8,6 @@ from fnmatch import fnmatchcase
 from math import inf
 from typing import Annotated, Any, Literal
 
-import msgspec
 import numpy as np
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.exceptions import RequestValidationError
@@ -17,7 +16,6 @@ from pydantic import ValidationError
 
 from fairlead.engines.contract import LiveEngine
 from fairlead.model import api_types
-from fairlead.model.api_types import WhenInfo
 from fairlead.model.specs import Job, Work, path_to_root
 from fairlead.people.placing import leaf_of
 from fairlead.people.rules import Caller, acts_on, administers, check_acts, check_submits, job_as_seen, seen_queue, sees_names
@@ -34,7 +32,6 @@ from fairlead.service.api import requests
 from fairlead.service.api.access import Known
 from fairlead.service.api.answers import Bytes, Json, by_wall_clock
 from fairlead.service.api.cluster import unheard_of
-from fairlead.service.api.requests import Number, WhenRequest, begin_by
 from fairlead.service.api.state_client import OnePerPerson, StateClient, spec_of
 from fairlead.service.api.submitting import PIECE, JobSubmission, Submitter
 from fairlead.service.outlooks import Outlooks
@@ -51,10 +48,8 @@ BATCH = 500
 
 def add_submitting(api: APIRouter, submitter: Submitter, engine: LiveEngine, sessions: Sessions) -> None:
     def commands(request: requests.JobRequest, caller: Known) -> JobSubmission:
-        if (
-            request.sent is not None
-            and not (sessions.touch(request.sent.session, caller.person.uid) / request.sent.payload).exists()
-        ):
+        sent = request.sent
+        if sent is not None and not (sessions.touch(sent.session, caller.person.uid) / sent.payload).exists():
             raise Unknown("sent: the folder is missing: put it into the session first")
         if request.ray and not engine.ray:
             raise Refused(
@@ -220,8 +215,7 @@ def add_why(api: APIRouter, client: StateClient, engine: LiveEngine, archive: Ou
         """What a job waits for now."""
         unheard = unheard_of(engine)
         found, calls = await client.ask(lambda s, now: ([], (explain(s, job, now, unheard), sessions.about(s, job))))
-        found = await client.told_to(caller, found)
-        found = by_wall_clock(found, client.clock)
+        found = by_wall_clock(await client.told_to(caller, found), client.clock)
         moments = {"kept": [by_wall_clock(each, client.clock) for each in found.get("kept", [])]}
         if "reserved" in found:
             moments["reserved"] = by_wall_clock(found["reserved"], client.clock)
@@ -302,14 +296,14 @@ def add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> N
 
 
 def add_outlooks(api: APIRouter, client: StateClient, outlooks: Outlooks) -> None:
-    @api.get("/v1/jobs/{job}/when", response_model=WhenInfo)
-    async def when(job: Number, caller: Known) -> Response:
+    @api.get("/v1/jobs/{job}/when", response_model=api_types.WhenInfo)
+    async def when(job: requests.Number, caller: Known) -> Response:
         """When a job is expected to start, as an interval that is right in eight of ten cases."""
         found = await outlooks.of_job(client.loop, job)
         return Json(await client.told_to(caller, _told(client, found, found.job, None)))
 
-    @api.post("/v1/when", response_model=WhenInfo)
-    async def when_submitted(request: WhenRequest, caller: Known) -> Response:
+    @api.post("/v1/when", response_model=api_types.WhenInfo)
+    async def when_submitted(request: requests.WhenRequest, caller: Known) -> Response:
         """When a job would start if it were submitted now. Nothing is submitted."""
 
         def asked(state: State) -> tuple[Job, str]:
@@ -317,10 +311,10 @@ def add_outlooks(api: APIRouter, client: StateClient, outlooks: Outlooks) -> Non
             leaf = leaf_of(state, rules, caller, request.queue, request.user)
             user = check_submits(rules, caller, leaf, request.user)
             job = request.to_job(leaf, request.tasks, request.gang, Work())
-            job = msgspec.structs.replace(job if rules.personal else admission.with_default_demand(state, job), user=user)
-            job = msgspec.structs.replace(job, begin=begin_by(client.clock, request.begin))
+            job = job if rules.personal else admission.with_default_demand(state, job)
+            job = replace(job, user=user, begin=requests.begin_by(client.clock, request.begin))
             if request.strict and (warning := admission.never_starts(state, job)):
-                raise admission.Refused(warning.partition(": ")[0])
+                raise Refused(warning.partition(": ")[0])
             return job, state.display_name(job.queue)
 
         def find(state: State, now: float, calibration: Calibration, seconds: float) -> Outlook:

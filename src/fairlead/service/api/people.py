@@ -12,10 +12,10 @@ from pydantic import AfterValidator
 from fairlead.journal import Envelope, Journal
 from fairlead.model.api_types import AuditEntry, AuditPage, Changed, NewToken, PageCode, TokenInfo, TokenList
 from fairlead.model.faults import shortened
-from fairlead.model.specs import Job
+from fairlead.model.specs import Job, path_to_root
 from fairlead.people import audit_log
 from fairlead.people.audit_log import AuditRecords
-from fairlead.people.rules import Caller, Forbidden, hidden_leaves, is_queue, operates, rules_all
+from fairlead.people.rules import Caller, Forbidden, hidden_leaves, is_queue, operates, rules_all, sees_entry
 from fairlead.people.tokens import Token
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
@@ -128,7 +128,8 @@ def add_log(api: APIRouter, client: StateClient, journal: Journal, audit_records
 
         def allows(entry: AuditEntry, job: Job | None) -> bool:
             named = user is None or entry["by"] == user  # hidden authors must not match
-            return named and audit_log.is_in(entry, path) and audit_log.may_see(rules, caller, entry, job)
+            here = path is None or (entry["queue"] is not None and path in path_to_root(entry["queue"]))
+            return named and here and sees_entry(rules, caller, entry, job)
 
         with one_each.of(caller):
             hidden = await client.read(lambda state: hidden_leaves(rules, caller, state.tree.names))

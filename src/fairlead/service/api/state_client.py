@@ -114,8 +114,7 @@ class StateClient:
             fact = make(state, now)
             return ([fact] if fact else []), fact is not None
 
-        changed: bool = await self.ask(question, changes=True, by=caller.person.name)
-        return changed
+        return await self.ask(question, changes=True, by=caller.person.name)
 
     async def change_job(self, caller: Caller, job: int, make: Callable[[State, float], Fact | None]) -> bool:
         """Like `change`, for a job on which the caller may act."""
@@ -134,8 +133,7 @@ class StateClient:
             check_acts(self.authenticator.rules, caller, job, spec)
             return view(state, spec)
 
-        found: T = await self.read(checked)
-        return found
+        return await self.read(checked)
 
     async def read_job(self, caller: Caller, job: int) -> JobInfo:
         """Return a job's description as the caller may see it."""
@@ -143,8 +141,7 @@ class StateClient:
         def view(state: State) -> Any:
             return job_as_seen(self.authenticator.rules, caller, spec_of(state, job), report.describe_job(state, job))
 
-        found: JobInfo = by_wall_clock(await self.read(view), self.clock)
-        return found
+        return by_wall_clock(await self.read(view), self.clock)
 
     @contextmanager
     def waiter(self, caller: Caller) -> Iterator[None]:

@@ -37,10 +37,9 @@ async def _ask(engine: LiveEngine, job: int, task: TaskInfo, seconds: float, do:
     asked = what if do == "feed" else {"what": do, "argv": [], "env": {}, "size": [], "number": 0, **what}
     answer = engine.ask_stream((job, task["index"], task["attempt"]), "feed" if do == "feed" else "stream", **asked)
     try:
-        found: StreamAnswer = await asyncio.wait_for(asyncio.wrap_future(answer), seconds)
+        return await asyncio.wait_for(asyncio.wrap_future(answer), seconds)
     except TimeoutError:
         return None
-    return found
 
 
 def add_input(api: APIRouter, client: StateClient, engine: LiveEngine) -> None:

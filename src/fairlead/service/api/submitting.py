@@ -26,9 +26,8 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import find_memory
 from fairlead.service.api.requests import OF_ITS_OWN, EditRequest, JobFields, begin_by, check_gpus
 from fairlead.service.api.state_client import StateClient, spec_of
-from fairlead.service.exports import Exports
 from fairlead.service.loop import Busy
-from fairlead.service.unfinished_jobs import Loads, Unfinished, UnfinishedJobs, totals, unfinished
+from fairlead.service.unfinished_jobs import Exports, Loads, Unfinished, UnfinishedJobs, totals, unfinished
 from fairlead.service.wakeups import Answer
 
 PIECE = 200

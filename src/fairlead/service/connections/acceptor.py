@@ -11,7 +11,7 @@ import errno
 import logging
 import socket
 import ssl
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -46,8 +46,7 @@ async def uid_of_client(scope: Mapping[str, Any]) -> int | None:
     noted = scope["noted"]
     if "uid" not in noted:  # constant for a connection
         noted["uid"] = await asyncio.to_thread(uid_of_caller, scope["server"], scope["client"])
-    found: int | None = noted["uid"]
-    return found
+    return noted["uid"]
 
 
 class Acceptor:
@@ -70,9 +69,8 @@ class Acceptor:
         self._listener, self._make, self._tls, self._slots, self._refusal = listener, make, tls, slots, refusal
         self._loop = asyncio.get_running_loop()
         self._coming: set[asyncio.Task[None]] = set()
-        self._arrived: deque[tuple[float, socket.socket]] = deque()  # may include admitted ones
-        self._lines: dict[Party, deque[socket.socket]] = {}  # these too; the next party first
-        self._waiting: set[socket.socket] = set()
+        self._lines: dict[Party, deque[socket.socket]] = {}  # may include admitted ones; the next party first
+        self._waiting: OrderedDict[socket.socket, float] = OrderedDict()  # since when, the longest first
         self._iterating = self._closed = False
         listener.setblocking(False)
         self._loop.add_reader(listener.fileno(), self._accept)
@@ -102,8 +100,7 @@ class Acceptor:
             if len(self._waiting) >= MOST_IN_LINE or _asks_for_health(connection):
                 self._admit_or_refuse(connection)
                 continue
-            self._waiting.add(connection)
-            self._arrived.append((self._loop.time(), connection))
+            self._waiting[connection] = self._loop.time()
             self._lines.setdefault(self._slots.party_of(peer_of(connection, address)), deque()).append(connection)
         if not self._iterating:
             self._iterate()
@@ -111,11 +108,8 @@ class Acceptor:
     def _iterate(self) -> None:
         """Refuse connections that have waited too long, and admit some others."""
         over = self._loop.time() - (MOST_WAIT_SECONDS if self._slots.max_wait is None else self._slots.max_wait)
-        while self._arrived and (self._arrived[0][0] <= over or self._arrived[0][1] not in self._waiting):
-            connection = self._arrived.popleft()[1]
-            if connection in self._waiting:
-                self._waiting.discard(connection)
-                self._admit_or_refuse(connection)
+        while self._waiting and next(iter(self._waiting.values())) <= over:
+            self._admit_or_refuse(self._waiting.popitem(last=False)[0])
         for _ in range(min(ADMITTED_AT_ONCE, len(self._waiting))):
             self._admit(self._next())
         self._iterating = bool(self._waiting)
@@ -133,7 +127,7 @@ class Acceptor:
             if line:
                 self._lines[party] = line
             if connection in self._waiting:
-                self._waiting.discard(connection)
+                del self._waiting[connection]
                 return connection
 
     def _pause(self) -> None:

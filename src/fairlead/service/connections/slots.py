@@ -135,9 +135,7 @@ class ConnectionSlots:
         return True
 
     def disconnected(self, holder: SlotHolder) -> None:
-        self._slow[holder.peer].discard(holder)
-        if not self._slow[holder.peer]:
-            del self._slow[holder.peer]
+        self.reads(holder)
         party = self._party.pop(holder, None)
         if party is None:
             return
@@ -163,6 +161,8 @@ class ConnectionSlots:
     def reads(self, holder: SlotHolder) -> None:
         """It has none any more."""
         self._slow[holder.peer].discard(holder)
+        if not self._slow[holder.peer]:
+            del self._slow[holder.peer]
 
     def ask(self, holder: SlotHolder, kind: Kind) -> str:
         """Start a request; return why it is refused, or an empty string. If accepted, call `answered` at its end."""

@@ -69,13 +69,8 @@ class WebServer:
     async def serve(self, listener: socket.socket) -> None:
         """Answer the connections of a listening socket until `stop`; then close it."""
         slots, loop = self._slots, asyncio.get_running_loop()
-
-        def make() -> asyncio.Protocol:
-            return Connection(self._config, self._server.server_state, slots)
-
-        def refusal() -> bytes:
-            return _refusal(slots.full, "too many connections come at once: try again in a moment", "close", slots)
-
+        make = partial(Connection, self._config, self._server.server_state, slots)
+        refusal = partial(_refusal, slots.full, "too many connections come at once: try again in a moment", "close", slots)
         acceptor = Acceptor(listener, make, self._tls, slots, refusal)
         self._closing = partial(loop.call_soon_threadsafe, acceptor.close)
         try:

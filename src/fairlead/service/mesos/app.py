@@ -8,8 +8,8 @@ import json
 import logging
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl
 
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from fairlead.engines.step import Stalled
@@ -22,9 +22,8 @@ from fairlead.service.mesos.authenticator import (
     CallRefused,
     FrameworkAuthenticator,
     FrameworkCaller,
-    bearer_token,
+    executor_token,
     rate_exceeded,
-    token_of_peer,
 )
 from fairlead.service.mesos.calls import Calls
 from fairlead.service.mesos.executors import HEARTBEAT, ExecutorCalls, check_status
@@ -67,19 +66,19 @@ class MesosApp:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        request = Request(scope, receive)
         path = scope["path"].removeprefix("/master").removeprefix("/slave(1)").rstrip("/")
         kind, take = self._apis.get(path, ("", None))
-        host = name_in(headers.get("host", ""))
+        host = name_in(request.headers.get("host", ""))
         try:
             if self._hosts and not is_accepted(host, self._hosts):  # a foreign web page, by DNS rebinding
                 raise CallRefused(421, f"{host or 'no host'!r} is not a name of this scheduler: start it with --name {host}")
             if take is not None:
-                await take(scope, headers, receive, send)
+                await take(request, send)
             elif path == "/redirect":
                 await answer(send, 307, b"", {"Location": self._operators.leader, "Content-Type": TEXT})
             else:
-                await self._look(path, scope, headers, send)
+                await self._look(path, request, send)
         except CallRefused as refused:
             await answer(send, refused.status, str(refused).encode(), {"Content-Type": TEXT, **refused.headers})
         except Refused as refused:
@@ -91,24 +90,24 @@ class MesosApp:
                 raise
             await answer(send, 503, said.encode(), {"Content-Type": TEXT, "Retry-After": "1"})
 
-    async def _look(self, path: str, scope: Scope, headers: Mapping[str, str], send: Send) -> None:
+    async def _look(self, path: str, request: Request, send: Send) -> None:
         name, open_to_all = path.removesuffix(".json"), ("/version", "/health")  # which need no state
-        who = None if path in open_to_all else await self._authenticator.authenticate(scope, headers.get("authorization", ""))
+        who = None if path in open_to_all else await self._authenticated(request)
         view = self._operators.views.get(name)
         if view is None:
             raise CallRefused(404)
-        if scope["method"] not in ("GET", "HEAD"):
-            raise CallRefused(405, f"Expecting one of {{ 'GET' }}, but received '{scope['method']}'", {"Allow": "GET"})
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        if request.method not in ("GET", "HEAD"):
+            raise CallRefused(405, f"Expecting one of {{ 'GET' }}, but received '{request.method}'", {"Allow": "GET"})
+        query = dict(request.query_params)
         if "jsonp" in query:
             raise CallRefused(400, "jsonp is not supported, since any web page could read the answer: leave it out and read JSON")
         told = await self._operators.look(view, None if name in open_to_all else who, query)
         body = b"" if told is None else json.dumps(told, separators=(",", ":")).encode("ascii")
         await answer(send, 200, body, {"Content-Type": encoding.JSON})
 
-    async def _operator(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-        who, call = await self._read_of(scope, headers, receive, master_pb2.Call())
-        accepts = _accepted(headers)
+    async def _operator(self, request: Request, send: Send) -> None:
+        who, call = await self._read_of(request, master_pb2.Call())
+        accepts = _accepted(request)
         try:
             told = await self._operators.call(who, call)
         except Refused as error:
@@ -119,10 +118,10 @@ class MesosApp:
         else:
             await answer(send, 200, encoding.encode(accepts, told), {"Content-Type": accepts})
 
-    async def _scheduler(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-        who, call = await self._read_of(scope, headers, receive, scheduler_pb2.Call())
+    async def _scheduler(self, request: Request, send: Send) -> None:
+        who, call = await self._read_of(request, scheduler_pb2.Call())
         if call.type == scheduler_pb2.Call.SUBSCRIBE:
-            await self._subscribe(who, call, headers, receive, send)
+            await self._subscribe(who, call, request, send)
             return
         if not call.framework_id.value:
             raise Refused("Expecting 'framework_id' to be present")
@@ -130,33 +129,26 @@ class MesosApp:
             if wait > LONGEST_WAIT_SECONDS:
                 raise rate_exceeded("too many calls from this framework: slow down")
             await asyncio.sleep(wait)
-        await self._calls.take(who, call, headers.get("mesos-stream-id"))
+        await self._calls.take(who, call, request.headers.get("mesos-stream-id"))
         await answer(send, 202, b"", {})
 
-    async def _subscribe(
-        self, who: FrameworkCaller, call: scheduler_pb2.Call, headers: Mapping[str, str], receive: Receive, send: Send
-    ) -> None:
+    async def _subscribe(self, who: FrameworkCaller, call: scheduler_pb2.Call, request: Request, send: Send) -> None:
         """Answer with a stream, for as long as the framework reads it."""
         if encoding.missing_body(call):
             raise Refused("Expecting 'subscribe' to be present")
-        accepts = _accepted(headers)
-        if "mesos-stream-id" in headers:
+        accepts = _accepted(request)
+        if "mesos-stream-id" in request.headers:
             raise CallRefused(400, "Subscribe calls should not include the 'Mesos-Stream-Id' header")
         stream = Stream(accepts, who.identity)
         try:
             await self._calls.subscribe(who, call, stream)
-            await _answer_with(stream, receive, send)
+            await _answer_with(stream, request.receive, send)
         finally:
             self._calls.leave(stream)  # also after an error: it may still get subscribed
 
-    async def _executor(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-        token = bearer_token(headers.get("authorization", ""))
-        if not token:
-            noted = scope["noted"]
-            if "token" not in noted:  # constant for a connection
-                noted["token"] = await asyncio.to_thread(token_of_peer, scope)
-            token = noted["token"]
-        call = await self._read(scope, headers, receive, executor_pb2.Call())
+    async def _executor(self, request: Request, send: Send) -> None:
+        token = await executor_token(request.scope, request.headers.get("authorization", ""))
+        call = await self._read(request, executor_pb2.Call())
         if call.type == executor_pb2.Call.UNKNOWN:
             raise CallRefused(501)
         if wanted := encoding.missing_body(call):
@@ -167,34 +159,34 @@ class MesosApp:
             return
         for update in call.subscribe.unacknowledged_updates:
             check_status(update.status)
-        stream = Stream(_accepted(headers), ("", 0), HEARTBEAT)
+        stream = Stream(_accepted(request), ("", 0), HEARTBEAT)
         try:
             await self._executor_calls.subscribe(call, token, stream)
-            await _answer_with(stream, receive, send)
+            await _answer_with(stream, request.receive, send)
         finally:
             await self._executor_calls.leave(stream)
 
-    async def _read_of(
-        self, scope: Scope, headers: Mapping[str, str], receive: Receive, into: Any
-    ) -> tuple[FrameworkCaller, Any]:
-        """Read a call of a caller, authenticated before and after."""
-        authorization = headers.get("authorization", "")
-        await self._authenticator.authenticate(scope, authorization)
-        call = await self._read(scope, headers, receive, into)
-        return await self._authenticator.authenticate(scope, authorization), call
+    async def _authenticated(self, request: Request) -> FrameworkCaller:
+        return await self._authenticator.authenticate(request.scope, request.headers.get("authorization", ""))
 
-    async def _read(self, scope: Scope, headers: Mapping[str, str], receive: Receive, into: Any) -> Any:
+    async def _read_of(self, request: Request, into: Any) -> tuple[FrameworkCaller, Any]:
+        """Read a call of a caller, authenticated before and after."""
+        await self._authenticated(request)
+        call = await self._read(request, into)
+        return await self._authenticated(request), call
+
+    async def _read(self, request: Request, into: Any) -> Any:
         """Read a call into an empty message; a large one is decoded in a thread, so that others are answered meanwhile."""
         if self._calls.recovering:
             raise CallRefused(503, "Master has not finished recovery")
-        if scope["method"] != "POST":
-            raise CallRefused(405, f"Expecting one of {{ 'POST' }}, but received '{scope['method']}'", {"Allow": "POST"})
-        if "content-type" not in headers:
+        if request.method != "POST":
+            raise CallRefused(405, f"Expecting one of {{ 'POST' }}, but received '{request.method}'", {"Allow": "POST"})
+        if "content-type" not in request.headers:
             raise CallRefused(400, "Expecting 'Content-Type' to be present")
-        kind = headers["content-type"].partition(";")[0].strip().lower()
+        kind = request.headers["content-type"].partition(";")[0].strip().lower()
         if kind not in encoding.KINDS:
             raise CallRefused(415, f"Expecting 'Content-Type' of {encoding.JSON} or {encoding.PROTOBUF}")
-        body = await _body(receive)
+        body = await _body(request)
         try:
             large = len(body) > LARGE
             call = await asyncio.to_thread(encoding.decode, kind, body, into) if large else encoding.decode(kind, body, into)
@@ -227,21 +219,20 @@ async def _hung_up(receive: Receive) -> None:
         pass
 
 
-async def _body(receive: Receive) -> bytes:
+async def _body(request: Request) -> bytes:
     body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise CallRefused(400, "the request is incomplete")
-        body += message.get("body", b"")
-        if len(body) > LARGEST_BODY:
-            raise CallRefused(413, f"the body is larger than {LARGEST_BODY >> 20} MiB", {"Connection": "close"})
-        if not message.get("more_body"):
-            return bytes(body)
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > LARGEST_BODY:
+                raise CallRefused(413, f"the body is larger than {LARGEST_BODY >> 20} MiB", {"Connection": "close"})
+    except ClientDisconnect:
+        raise CallRefused(400, "the request is incomplete") from None
+    return bytes(body)
 
 
-def _accepted(headers: Mapping[str, str]) -> str:
-    kind = encoding.accepted_kind(headers.get("accept"))
+def _accepted(request: Request) -> str:
+    kind = encoding.accepted_kind(request.headers.get("accept"))
     if kind is None:
         raise CallRefused(406, f"Expecting 'Accept' to allow '{encoding.PROTOBUF}' or '{encoding.JSON}'")
     return kind

@@ -8,6 +8,7 @@ it. The kernel identifies the process at the other end of a connection, and only
 that environment.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -121,16 +122,18 @@ def _not_authenticated(message: str) -> CallRefused:
     return CallRefused(401, message, {"WWW-Authenticate": f'Basic realm="{REALM}"'})
 
 
-def bearer_token(authorization: str) -> str:
-    """Return the secret in an ``Authorization`` header; empty without one."""
-    return authorization[len(_BEARER) :].strip() if authorization[: len(_BEARER)].lower() == _BEARER else ""
+async def executor_token(scope: Mapping[str, Any], authorization: str) -> str:
+    """Return the secret of an executor that calls: from its ``Authorization`` header, or its environment; empty if unknown."""
+    if authorization[: len(_BEARER)].lower() == _BEARER and (token := authorization[len(_BEARER) :].strip()):
+        return token
+    noted = scope["noted"]
+    if "token" not in noted:  # constant for a connection
+        noted["token"] = await asyncio.to_thread(_token_of_peer, scope)
+    return noted["token"]
 
 
-def token_of_peer(scope: Mapping[str, Any]) -> str:
-    """Return the secret in the environment of the calling process; empty if it cannot be read.
-
-    This searches the processes of this machine, so call it once per connection.
-    """
+def _token_of_peer(scope: Mapping[str, Any]) -> str:
+    """Return the secret in the environment of the calling process, one of this machine; empty if it cannot be read."""
     here, there = scope["server"], scope["client"]
     uid, inode = uid_of_caller(here, there), inode_of_caller(here, there)
     if uid is None or inode is None:

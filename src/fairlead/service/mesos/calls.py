@@ -17,7 +17,7 @@ from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.state import State
 from fairlead.service.api.state_client import StateClient
-from fairlead.service.loop import Busy, HappensLater
+from fairlead.service.loop import Busy, HappensLater, Question
 from fairlead.service.mesos import events, groups, launching, statuses
 from fairlead.service.mesos.authenticator import CallRefused, FrameworkCaller
 from fairlead.service.mesos.descriptions import check_id, info_of, roles_of, to_framework
@@ -76,7 +76,7 @@ class Calls:
         self._whose: dict[Stream, str] = {}
         self._volumes = asyncio.Lock()
         self._doing: set[asyncio.Task[None]] = set()
-        subscriptions.on_broken = self.end_groups
+        subscriptions.on_broken = lambda broken: self._do(client.record(lambda state, now: groups.end_all(state, broken, now)))
         self._acknowledgements = Acknowledgements(client)
 
     @property
@@ -95,11 +95,9 @@ class Calls:
         if who.principal is not None and info.HasField("principal") and info.principal != who.name:
             raise Refused(_mismatch(who.name, info.principal))
         identity = check_id(named.pop()) if named else str(uuid.uuid4())
-
-        def question(state: State, now: float) -> tuple[list[Fact], None]:
-            return self._subscribed(Calling(state, now, identity, who, call), stream), None
-
-        await self._ask(who, question, takes_on=True)
+        await self._ask(
+            who, lambda state, now: (self._subscribed(Calling(state, now, identity, who, call), stream), None), takes_on=True
+        )
 
     def _subscribed(self, calling: Calling, stream: Stream) -> list[Fact]:
         who, caller, subscriptions = calling.who, calling.caller, self._subscriptions
@@ -133,40 +131,27 @@ class Calls:
         stream.end()
         who = self._whose.pop(stream, None)
         if who is not None:
-            self._do(self._left(who, stream))
+            self._do(self._client.record(partial(self._left, who, stream)))
 
-    async def _left(self, who: str, stream: Stream) -> None:
-        def left(state: State, now: float) -> list[Fact]:
-            if not self._subscriptions.drop(who, stream) or who not in state.frameworks.members:
-                return []
-            return frameworks.disconnect(state, who, now)
+    def _left(self, who: str, stream: Stream, state: State, now: float) -> list[Fact]:
+        if not self._subscriptions.drop(who, stream) or who not in state.frameworks.members:
+            return []
+        return frameworks.disconnect(state, who, now)
 
-        await self._client.record(left)
-
-    def end_groups(self, broken: set[groups.Group]) -> None:
-        self._do(self._client.record(lambda state, now: groups.end_all(state, broken, now)))
-
-    async def end_groups_of_before(self) -> None:
+    def end_groups_of_before(self, state: State, now: float) -> list[Fact]:
         """Stop the rest of groups in which a task failed while the scheduler was down."""
-        await self._client.record(
-            lambda state, now: groups.end_all(state, groups.broken_groups(state, list(state.index.specs)), now)
-        )
+        return groups.end_all(state, groups.broken_groups(state, list(state.index.specs)), now)
 
     def _do(self, what: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(what)
         self._doing.add(task)
         task.add_done_callback(self._doing.discard)
 
-    async def disconnect_those_gone(self) -> None:
+    def disconnect_those_gone(self, state: State, now: float) -> list[Fact]:
         """Disconnect frameworks that have not come back since a restart: they get no offers until they do."""
-
-        def gone(state: State, now: float) -> list[Fact]:
-            streams, members = self._subscriptions.streams, state.frameworks.members
-            away = [who for who, member in members.items() if member.away_since is None and who not in streams]
-            until = now + RECONNECT_SECONDS
-            return [fact for who in away for fact in frameworks.disconnect(state, who, now, until)]
-
-        await self._client.record(gone)
+        streams, members = self._subscriptions.streams, state.frameworks.members
+        away = [who for who, member in members.items() if member.away_since is None and who not in streams]
+        return [fact for who in away for fact in frameworks.disconnect(state, who, now, now + RECONNECT_SECONDS)]
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -193,9 +178,7 @@ class Calls:
             raise CallRefused(501)
         return handle(calling), None
 
-    async def _ask(
-        self, caller: FrameworkCaller, question: Callable[[State, float], tuple[list[Fact], Any]], takes_on: bool = False
-    ) -> Any:
+    async def _ask(self, caller: FrameworkCaller, question: Question, takes_on: bool = False) -> Any:
         """Ask the scheduler. If it is busy, wait for room, since clients treat a refusal as an error."""
         by, until = caller.by, time.monotonic() + QUEUE_SECONDS
         while True:
@@ -286,12 +269,8 @@ class Calls:
         """Apply an operation on reservations or volumes for an operator. Raises Refused."""
         check_operates(self._client.authenticator.rules, who.caller)
         moves = moves_of(0, operation, None, who.name).moves
-
-        def question(state: State, now: float) -> tuple[list[Fact], None]:
-            return frameworks.reserve(state, node, moves, now), None
-
         async with self._volumes:
-            await self._ask(who, question)
+            await self._ask(who, lambda state, now: (frameworks.reserve(state, node, moves, now), None))
             for move in moves:
                 if move.of and is_volume(move.of):
                     await asyncio.to_thread(self._sandboxes.drop_volume, self._sandboxes.volume(node, move.of))
@@ -327,8 +306,8 @@ class Calls:
         return {
             Call.TEARDOWN: lambda c: frameworks.tear_down(c.state, c.who, c.now),
             Call.DECLINE: _decline,
-            Call.REVIVE: partial(_of_roles, frameworks.revive, lambda c: c.call.revive.roles),
-            Call.SUPPRESS: partial(_of_roles, frameworks.suppress, lambda c: c.call.suppress.roles),
+            Call.REVIVE: lambda c: _of_roles(c, c.call.revive.roles, frameworks.revive),
+            Call.SUPPRESS: lambda c: _of_roles(c, c.call.suppress.roles, frameworks.suppress),
             Call.KILL: self._kill,
             Call.SHUTDOWN: self._shutdown,
             Call.ACKNOWLEDGE: _nothing,
@@ -388,16 +367,13 @@ def _decline(calling: Calling) -> list[Fact]:
     return frameworks.decline(calling.state, calling.who, offers, seconds, calling.now)
 
 
-def _of_roles(
-    change: Callable[[State, str, list[str], float], list[Fact]], of: Callable[[Calling], Iterable[str]], calling: Calling
-) -> list[Fact]:
+def _of_roles(calling: Calling, roles: Iterable[str], change: Callable[[State, str, list[str], float], list[Fact]]) -> list[Fact]:
     """Change the offers of some roles; if the framework lacks one, the call is accepted and ignored, as by Mesos."""
-    roles = list(of(calling))
     for role in roles:
         if role not in calling.state.frameworks.members[calling.who].framework.roles:
             log.info("framework %s: it has no role %r: call ignored", calling.who, role[:100])
             return []
-    return change(calling.state, calling.who, roles, calling.now)
+    return change(calling.state, calling.who, list(roles), calling.now)
 
 
 def _nothing(calling: Calling) -> list[Fact]:

@@ -50,22 +50,6 @@ def task_view(state: State, task: str, launched: Launched, framework: Framework)
     return TaskView(task, name, launched, latest(state, launched, framework), ports)
 
 
-class EndedTask(NamedTuple):
-    """A task that ended, its framework's id, and when."""
-
-    framework: str
-    task: TaskView
-    at: float
-
-
-class EndedFramework(NamedTuple):
-    """A framework that was removed, and when."""
-
-    id: str
-    member: Member
-    at: float
-
-
 class Completed:
     """What ended. For the scheduler's thread.
 
@@ -74,8 +58,8 @@ class Completed:
 
     def __init__(self) -> None:
         self.ended: Counter[TaskState] = Counter()
-        self._tasks: deque[EndedTask] = deque()
-        self._frameworks: deque[EndedFramework] = deque(maxlen=MOST_FRAMEWORKS)
+        self._tasks: deque[tuple[float, str, TaskView]] = deque(maxlen=MOST_TASKS_OF_ALL)  # when; of which framework
+        self._frameworks: deque[tuple[float, str, Member]] = deque(maxlen=MOST_FRAMEWORKS)
         self._seeded, self._members = False, dict[str, Member]()
         self._open: dict[int, tuple[str, str, Launched]] = {}  # by job: framework, name and record of a task
 
@@ -100,7 +84,7 @@ class Completed:
                 for job in [job for job, (who, _, _) in self._open.items() if who == fact.id]:
                     self._end(state, job, fact.at)
                 if (gone := self._members.pop(fact.id, None)) is not None:
-                    self._frameworks.append(EndedFramework(fact.id, gone, fact.at))
+                    self._frameworks.append((fact.at, fact.id, gone))
 
     def _placed(self, state: State, jobs: list[int]) -> None:
         for job in jobs:
@@ -117,22 +101,20 @@ class Completed:
         view = task_view(state, task, launched, member.framework)
         view = view._replace(launched=replace(launched, over=True), state=view.state if over else TASK_KILLED)
         self.ended[view.state] += 1
-        self._tasks.append(EndedTask(who, view, at))
-        if len(self._tasks) > MOST_TASKS_OF_ALL:
-            self._tasks.popleft()
+        self._tasks.append((at, who, view))
 
     def tasks(self, now: float) -> dict[str, list[TaskView]]:
         """Return the ended tasks by framework, the oldest first."""
-        while self._tasks and self._tasks[0].at < now - KEPT_SECONDS:
+        while self._tasks and self._tasks[0][0] < now - KEPT_SECONDS:
             self._tasks.popleft()
         found: dict[str, list[TaskView]] = {}
-        for each in self._tasks:
-            found.setdefault(each.framework, []).append(each.task)
+        for _, who, task in self._tasks:
+            found.setdefault(who, []).append(task)
         return {who: tasks[-MOST_TASKS:] for who, tasks in found.items()}
 
-    def frameworks(self, now: float) -> list[EndedFramework]:
-        """Return the removed frameworks, the oldest first."""
-        while self._frameworks and self._frameworks[0].at < now - KEPT_SECONDS:
+    def frameworks(self, now: float) -> list[tuple[float, str, Member]]:
+        """Return the removed frameworks, each after when it was and its id, the oldest first."""
+        while self._frameworks and self._frameworks[0][0] < now - KEPT_SECONDS:
             self._frameworks.popleft()
         return list(self._frameworks)
 
@@ -217,9 +199,9 @@ def cluster_view(state: State, completed: Completed, sees: Sees, hidden: Hidden,
         _framework(state, who, member, by_framework.get(who, []), ended.get(who, []), hidden) for who, member in seen.items()
     ]
     gone = [
-        _framework(state, each.id, each.member, [], ended.get(each.id, []), hidden)._replace(gone_at=each.at)
-        for each in completed.frameworks(now)
-        if sees(each.member)
+        _framework(state, who, member, [], ended.get(who, []), hidden)._replace(gone_at=at)
+        for at, who, member in completed.frameworks(now)
+        if sees(member)
     ]
     agents, roles = _agents(state, hidden), _roles(state, seen, hidden)
     return ClusterView(agents, frameworks, gone, roles, completed.ended, state.settings.offer_timeout)

@@ -4,9 +4,9 @@ import struct
 import time
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
 from fairlead.model.specs import Framework, Node, Offer
+from fairlead.scheduler.framework_index import RoleReservation
 from fairlead.service.mesos.descriptions import Capability, has, info_of
 from fairlead.service.mesos.messages import mesos_pb2
 from fairlead.service.mesos.messages.mesos_pb2 import Attribute, OperationState, TaskState, TaskStatus, Value
@@ -16,24 +16,13 @@ from fairlead.service.mesos.streams import HEARTBEAT_SECONDS
 
 VERSION = "1.11.0"
 """The Mesos version whose API this implements."""
-_UUID = struct.Struct(">QQ")
-
-
-class Knows(NamedTuple):
-    """The capabilities of a framework that change the messages it gets."""
-
-    roles: bool
-    refined: bool
-    revocable: bool
-
-
-def knows(framework: Framework) -> Knows:
-    return Knows(*_of_roles(framework.info), framework.revocable)
+UUID = struct.Struct(">QQ")
+"""Of an update: its task's job and its number."""
 
 
 @lru_cache(maxsize=10_000)
-def _of_roles(info: str) -> tuple[bool, bool]:
-    """True if a description has the capabilities for roles, and for stacked reservations."""
+def _capabilities(info: str) -> tuple[bool, bool]:
+    """Return whether a framework of this description knows roles, and stacked reservations, which changes what it is sent."""
     said = info_of(Framework("", info=info), "")
     return has(said, Capability.MULTI_ROLE), has(said, Capability.RESERVATION_REFINEMENT)
 
@@ -53,20 +42,24 @@ def offer_number(name: str) -> int:
     return int(digits) if name[:1] == "O" and digits.isascii() and digits.isdigit() and len(digits) < 18 else -1
 
 
-def to_offer(offer: Offer, node: Node, known: Knows, said: Mapping[str, str], executors: Iterable[str] = ()) -> mesos_pb2.Offer:
+def to_offer(
+    offer: Offer, node: Node, framework: Framework, reservations: Mapping[str, RoleReservation], executors: Iterable[str] = ()
+) -> mesos_pb2.Offer:
     """Convert an offer to a message.
 
-    `said` describes each of its reservations, by mark; `executors` are those of the framework on the node.
+    `reservations` are those on the node, by mark; `executors` are those of the framework on the node.
     """
-    role = offer.role if known.roles else None
-    resources = resources_of(offer.amount, role=role, revocable=known.revocable, refined=known.refined)
-    resources += ports_of(offer.ports, role, known.refined)
+    knows_roles, refined = _capabilities(framework.info)
+    role = offer.role if knows_roles else None
+    resources = resources_of(offer.amount, role=role, revocable=framework.revocable, refined=refined)
+    resources += ports_of(offer.ports, role, refined)
     for mark, amount in offer.apart.items():
-        resources += resources_of_reservation(mark, said.get(mark, ""), amount, role, known.refined)
+        said = reservations[mark].said if mark in reservations else ""
+        resources += resources_of_reservation(mark, said, amount, role, refined)
     return mesos_pb2.Offer(
         id={"value": offer_name(offer.id)}, framework_id={"value": offer.framework}, agent_id={"value": node.name},
         hostname=node.name, resources=resources, attributes=attributes_of(node.labels),
-        executor_ids=[{"value": name} for name in executors], allocation_info={"role": role} if known.roles else None,
+        executor_ids=[{"value": name} for name in executors], allocation_info={"role": role} if knows_roles else None,
     )  # fmt: skip
 
 
@@ -108,33 +101,14 @@ def _id(name: str) -> dict[str, str] | None:
 
 
 def status(
-    task: str,
-    state: TaskState,
-    *,
-    agent: str = "",
-    source: TaskStatus.Source = TaskStatus.SOURCE_MASTER,
-    reason: "TaskStatus.Reason | None" = None,
-    message: str = "",
-    at: float | None = None,
-    uuid: bytes = b"",
-    executor: str = "",
+    task: str, state: TaskState, agent: str, reason: "TaskStatus.Reason | None" = None, message: str = "", at: float | None = None
 ) -> TaskStatus:
-    """Make the status of a task; `at` is wall clock time in seconds, by default now.
-
-    The executor of a command is named after its task.
-    """
+    """Make the status of a task, as the master tells it; `at` is wall clock time in seconds, by default now."""
     return TaskStatus(
-        task_id={"value": task}, state=state, source=source, timestamp=time.time() if at is None else at, agent_id=_id(agent),
-        reason=reason, message=message or None, uuid=uuid or None,
-        executor_id=_id(executor or task) if source == TaskStatus.SOURCE_EXECUTOR else None,
+        task_id={"value": task}, state=state, source=TaskStatus.SOURCE_MASTER, timestamp=time.time() if at is None else at,
+        agent_id=_id(agent), reason=reason, message=message or None,
     )  # fmt: skip
 
 
 def uuid_of(job: int, number: int) -> bytes:
-    """Return the uuid of an update: its task's job and its number."""
-    return _UUID.pack(job, number)
-
-
-def update_of(uuid: bytes) -> tuple[int, int]:
-    job, number = _UUID.unpack(uuid)
-    return job, number
+    return UUID.pack(job, number)

@@ -60,20 +60,6 @@ class Executors(Streams[int]):
         self._told: dict[int, set[int]] = {}  # by executor, the tasks sent to it, if known
         self._absent: dict[int, float] = {}
 
-    def find(self, state: State, framework: str, name: str, token: str) -> int | None:
-        """Return the job of the executor, or command, that has this name and secret; None if there is none."""
-        f = state.frameworks
-        numbers = [n for n, each in f.executors.items() if (each.framework, each.name) == (framework, name)]
-        command = f.tasks.get(framework, {}).get(name)
-        if command is not None and not command.executor:
-            numbers.append(command.job)
-        for number in numbers:
-            spec = state.index.specs.get(number)  # a forgotten command waits for the acknowledgement of its last update
-            secret = "" if spec is None else spec.work.env.get(tasks.TOKEN, "")
-            if secret and compare_digest(secret.encode(), token.encode()):
-                return number
-        return None
-
     # -- coming and going ------------------------------------------------------------------------------------------
 
     def begin(self, state: State, number: int, call: Call.Subscribe, stream: Stream, now: float) -> list[Fact]:
@@ -100,9 +86,11 @@ class Executors(Streams[int]):
             self.tell(number, [Event(type=Event.SHUTDOWN)])
         return facts + said
 
-    def drop(self, stream: Stream) -> None:
+    def drop(self, stream: Stream, state: State, now: float) -> list[Fact]:
+        """Forget a stream that has ended, which is no fact."""
         for number in [number for number, each in self.streams.items() if each is stream]:
             del self.streams[number]
+        return []
 
     def end_absent(self, state: State, now: float) -> list[Fact]:
         """Return facts that stop executors which have run too long without being subscribed."""
@@ -296,12 +284,7 @@ class ExecutorCalls:
 
     async def leave(self, stream: Stream) -> None:
         stream.end()
-
-        def left(state: State, now: float) -> list[Fact]:
-            self._executors.drop(stream)
-            return []
-
-        await self._client.record(left)
+        await self._client.record(partial(self._executors.drop, stream))
 
     async def take(self, call: Call, token: str) -> None:
         if call.type == Call.UPDATE:
@@ -325,14 +308,20 @@ class ExecutorCalls:
             stream.tell([acknowledged(call.update.status)])
 
     def _find(self, state: State, call: Call, token: str) -> int:
-        """Return the job of the executor that makes a call. Raises CallRefused if its secret is another's."""
+        """Return the job of the executor, or command, that makes a call. Raises CallRefused if there is none with this secret."""
         f, who, name = state.frameworks, call.framework_id.value, call.executor_id.value
-        number = self._executors.find(state, who, name, token)
-        if number is not None:
-            return number
+        numbers = [number for number, each in f.executors.items() if (each.framework, each.name) == (who, name)]
+        command = f.tasks.get(who, {}).get(name)
+        if command is not None and not command.executor:
+            numbers.append(command.job)
+        for number in numbers:
+            spec = state.index.specs.get(number)  # a forgotten command waits for the acknowledgement of its last update
+            secret = "" if spec is None else spec.work.env.get(tasks.TOKEN, "")
+            if secret and compare_digest(secret.encode(), token.encode()):
+                return number
         if who not in f.members:
             raise CallRefused(400, "Framework cannot be found")
-        if name not in f.tasks.get(who, {}) and all((each.framework, each.name) != (who, name) for each in f.executors.values()):
+        if command is None and not numbers:
             raise CallRefused(400, "Executor cannot be found")
         raise CallRefused(
             401, "this executor's secret, MESOS_EXECUTOR_AUTHENTICATION_TOKEN, is needed: send 'Authorization: Bearer ...'"

@@ -20,7 +20,7 @@ from fairlead.scheduler.frameworks.requests import ExecutorEnds, InvalidMoves, I
 from fairlead.scheduler.frameworks.reservations import Moves
 from fairlead.scheduler.state import State
 from fairlead.service.mesos import events, groups, statuses, tasks
-from fairlead.service.mesos.messages.mesos_pb2 import ExecutorInfo, Offer, TaskInfo, TaskStatus
+from fairlead.service.mesos.messages.mesos_pb2 import TASK_ERROR, ExecutorInfo, Offer, TaskInfo, TaskStatus
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
 from fairlead.service.mesos.resources import DONE, is_volume, moves_of
 from fairlead.service.mesos.sandboxes import Sandboxes
@@ -113,9 +113,8 @@ def requested_tasks(accept: Call.Accept, maker: JobMaker) -> list[Task]:
 def _group(asked: Offer.Operation.LaunchGroup, maker: JobMaker) -> list[Task]:
     """Return the tasks of a group. The resources of the default executor are added to the first task."""
     name, infos, executor = uuid.uuid4().hex, list(asked.task_group.tasks), asked.executor
-    for info in infos:
-        if info.HasField("executor"):
-            return [_wrong(info, "'TaskInfo.executor' must not be set")._replace(reason=INVALID_GROUP) for info in infos]
+    if any(info.HasField("executor") for info in infos):
+        return [_wrong(info, "'TaskInfo.executor' must not be set")._replace(reason=INVALID_GROUP) for info in infos]
     if executor.HasField("command"):
         found = [maker.within(info, executor, name) for info in infos]
     elif executor.type == executor.CUSTOM or executor.HasField("container"):
@@ -266,7 +265,7 @@ class Launcher(NamedTuple):
             return frameworks.decline(state, who, offers, 0.0, now), AcceptResult({}, failed, node)
         ending = [error for error in _tasks(refused) if isinstance(error, ExecutorEnds)]
         wrong += [(good[error.task], str(error)) for error in _tasks(refused) if error not in ending]
-        self.tell([statuses.invalid(task.id, task.agent, why, task.reason) for task, why in wrong])
+        self.tell([events.status(task.id, TASK_ERROR, task.agent, task.reason, why) for task, why in wrong])
         member, reason = state.frameworks.members[who].framework, TaskStatus.REASON_EXECUTOR_TERMINATED
         self.tell([statuses.dropped(each.task, good[each.task].agent, str(each), member, reason) for each in ending])
         launched = [fact for fact in facts if isinstance(fact, JobSubmitted)]

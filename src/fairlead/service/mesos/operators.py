@@ -17,19 +17,9 @@ from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.frameworks.reservations import joined
 from fairlead.scheduler.state import State
 from fairlead.service.api.state_client import StateClient
-from fairlead.service.mesos import events, shares
+from fairlead.service.mesos import cluster_view, events, shares
 from fairlead.service.mesos.authenticator import FrameworkCaller
-from fairlead.service.mesos.cluster_view import (
-    MOST_FRAMEWORKS,
-    MOST_TASKS,
-    AgentView,
-    ClusterView,
-    Completed,
-    FrameworkView,
-    RoleView,
-    TaskView,
-    cluster_view,
-)
+from fairlead.service.mesos.cluster_view import AgentView, ClusterView, Completed, FrameworkView, RoleView, TaskView
 from fairlead.service.mesos.descriptions import info_of
 from fairlead.service.mesos.encoding import as_json, missing_body
 from fairlead.service.mesos.messages import mesos_pb2
@@ -93,10 +83,9 @@ class Operators:
         def hidden(queue: str) -> bool:
             return not reaches(caller, queue) or seen_queue(rules, caller, queue) != queue
 
-        found: ClusterView = await self._client.ask(
-            lambda state, now: ([], cluster_view(state, self._completed, sees, hidden, now))
+        return await self._client.ask(
+            lambda state, now: ([], cluster_view.cluster_view(state, self._completed, sees, hidden, now))
         )
-        return found
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
@@ -115,7 +104,8 @@ class Operators:
         }  # fmt: skip
 
     def _flags(self, found: ClusterView, query: Query) -> dict[str, Any]:
-        most = {"max_completed_frameworks": str(MOST_FRAMEWORKS), "max_completed_tasks_per_framework": str(MOST_TASKS)}
+        frameworks, tasks = str(cluster_view.MOST_FRAMEWORKS), str(cluster_view.MOST_TASKS)
+        most = {"max_completed_frameworks": frameworks, "max_completed_tasks_per_framework": tasks}
         here = {"hostname": self._master.hostname, "port": str(self._master.port)}
         return {"flags": {**here, **most, "offer_timeout": f"{found.offer_timeout:g}secs"}}
 
@@ -267,11 +257,11 @@ class Operators:
     def _framework_messages(self, found: ClusterView) -> dict[str, Any]:
         agents, told = {agent.row: agent for agent in found.agents}, []
         for each in chain(found.frameworks, found.completed):
-            known, offers = events.knows(each.member.framework), []
-            for offer in each.offers:
-                agent = agents[offer.node]
-                said = {mark: reservation.said for mark, reservation in agent.role_reservations.items()}
-                offers.append(events.to_offer(offer, agent.node, known, said))
+            offers = [
+                events.to_offer(offer, agent.node, each.member.framework, agent.role_reservations)
+                for offer in each.offers
+                for agent in [agents[offer.node]]
+            ]
             made = {
                 "framework_info": info_of(each.member.framework, each.id), "active": each.connected,
                 "connected": each.connected, "recovered": False, "registered_time": self._time(each.member.since),
@@ -291,13 +281,31 @@ class Operators:
                 made = {
                     "name": task.name, "state": task.state, "task_id": {"value": task.id}, "framework_id": {"value": each.id},
                     "agent_id": {"value": launched.node}, "resources": resources,
-                    "statuses": [events.status(task.id, task.state, agent=launched.node, at=at)],
+                    "statuses": [events.status(task.id, task.state, launched.node, at=at)],
                 }  # fmt: skip
                 told["completed_tasks" if launched.over else "tasks"].append(made)
         return told
 
     def _metrics(self, found: ClusterView) -> dict[str, float]:
-        return _metrics_of(found, time.time() - self._since)
+        told = {"master/uptime_secs": time.time() - self._since, "master/elected": 1.0}
+        told |= {"master/slaves_active": 0.0, "master/slaves_inactive": 0.0, "master/slaves_connected": 0.0}
+        for agent in found.agents:
+            told["master/slaves_active" if agent.active else "master/slaves_inactive"] += 1
+            told["master/slaves_connected"] += 1
+        now = Counter(task.state for each in found.frameworks for task in each.tasks if not task.launched.over)
+        told |= {_metric(state): float(now[state]) for state in GAUGES}
+        told |= {_metric(state): float(found.ended.get(state, 0)) for state in COUNTERS}
+        connected = sum(each.member.away_since is None for each in found.frameworks)
+        told["master/frameworks_active"] = told["master/frameworks_connected"] = float(connected)
+        told["master/frameworks_disconnected"] = float(len(found.frameworks) - connected)
+        told["master/outstanding_offers"] = float(sum(len(each.offers) for each in found.frameworks))
+        for name in ALWAYS:
+            theirs = THEIRS[name]
+            total = to_mesos(theirs, sum(agent.capacity.get(name, 0) for agent in found.agents))
+            used = to_mesos(theirs, sum(agent.used.get(name, 0) for agent in found.agents))
+            told[f"master/{theirs}_total"], told[f"master/{theirs}_used"] = total, used
+            told[f"master/{theirs}_percent"] = used / total if total else 0.0
+        return told
 
     async def _update(self, who: FrameworkCaller, call: Call) -> None:
         check_operates(self._client.authenticator.rules, who.caller)
@@ -414,27 +422,3 @@ def _counts(tasks: Iterable[TaskView]) -> dict[str, int]:
 
 def _metric(state: mesos_pb2.TaskState) -> str:
     return f"master/{mesos_pb2.TaskState.Name(state).lower().replace('task_', 'tasks_')}"
-
-
-def _metrics_of(found: ClusterView, uptime: float) -> dict[str, float]:
-    told = {"master/uptime_secs": uptime, "master/elected": 1.0}
-    told |= {"master/slaves_active": 0.0, "master/slaves_inactive": 0.0, "master/slaves_connected": 0.0}
-    for agent in found.agents:
-        told["master/slaves_active" if agent.active else "master/slaves_inactive"] += 1
-        told["master/slaves_connected"] += 1
-    now = Counter(task.state for each in found.frameworks for task in each.tasks if not task.launched.over)
-    for state in GAUGES:
-        told[_metric(state)] = float(now[state])
-    for state in COUNTERS:
-        told[_metric(state)] = float(found.ended.get(state, 0))
-    connected = sum(each.member.away_since is None for each in found.frameworks)
-    told["master/frameworks_active"] = told["master/frameworks_connected"] = float(connected)
-    told["master/frameworks_disconnected"] = float(len(found.frameworks) - connected)
-    told["master/outstanding_offers"] = float(sum(len(each.offers) for each in found.frameworks))
-    for name in ALWAYS:
-        theirs = THEIRS[name]
-        total = to_mesos(theirs, sum(agent.capacity.get(name, 0) for agent in found.agents))
-        used = to_mesos(theirs, sum(agent.used.get(name, 0) for agent in found.agents))
-        told[f"master/{theirs}_total"], told[f"master/{theirs}_used"] = total, used
-        told[f"master/{theirs}_percent"] = used / total if total else 0.0
-    return told

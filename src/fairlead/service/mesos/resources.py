@@ -94,10 +94,6 @@ def base_of(resource: Resource) -> tuple[str, int]:
     return NAMES.get(resource.name, resource.name), to_base(resource.name, resource.scalar.value)
 
 
-def are_revocable(resources: Iterable[Resource]) -> bool:
-    return any(each.HasField("revocable") for each in resources)
-
-
 class Mark(NamedTuple):
     """A reservation's mark, its role, and further data."""
 

@@ -90,13 +90,12 @@ class MesosServer:
 
     def _names(self) -> set[str]:
         """Return the accepted host names; empty for all."""
-        host = self.listener.socket.getsockname()[0]
+        host, port = self.listener.socket.getsockname()[:2]
         if self._principals is not None and not is_loopback(host):
             return set()  # a web page does not know the secret
         # Without principals the caller is the owner of the calling process. By a name under a certificate's `*`, a web page could
         # make a browser call.
         certificate = None if self._principals is None else self._where.certificate
-        port = self.listener.socket.getsockname()[1]
         return accepted_names(self._where._replace(host=host, port=port, certificate=certificate))
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -105,8 +104,8 @@ class MesosServer:
 
     def beside(self) -> list[Coroutine[Any, Any, None]]:
         return [
-            self._calls.disconnect_those_gone(),
-            self._calls.end_groups_of_before(),
+            self._client.record(self._calls.disconnect_those_gone),
+            self._client.record(self._calls.end_groups_of_before),
             self._executor_calls.go_on(),
             self._tell_again(),
             self._sweep(),

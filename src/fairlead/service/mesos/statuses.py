@@ -48,12 +48,11 @@ def of_update(launched: Launched, task: str, update: Update, framework: Framewor
         told.task_id.value, told.agent_id.value, told.executor_id.value = task, launched.node, launched.executor or task
         told.uuid = events.uuid_of(launched.job, update.number)
         return told
-    source = TaskStatus.SOURCE_AGENT if update.what in LOSSES or launched.executor else TaskStatus.SOURCE_EXECUTOR
-    reason, message = _why(update, launched)
-    return events.status(
-        task, state_of(update.what, framework), agent=launched.node, source=source, reason=reason,
-        message=message, at=wall(update.at), uuid=events.uuid_of(launched.job, update.number), executor=launched.executor,
-    )  # fmt: skip
+    told = events.status(task, state_of(update.what, framework), launched.node, *_why(update, launched), wall(update.at))
+    told.uuid, told.source = events.uuid_of(launched.job, update.number), TaskStatus.SOURCE_AGENT
+    if update.what not in LOSSES and not launched.executor:  # the executor of a command is named after its task
+        told.source, told.executor_id.value = TaskStatus.SOURCE_EXECUTOR, task
+    return told
 
 
 def state_of(what: str, framework: Framework) -> TaskState:
@@ -101,11 +100,7 @@ def reconciled(state: State, who: str, task: str, agent: str) -> TaskStatus:
         found = mesos_pb2.TASK_GONE if there else mesos_pb2.TASK_UNKNOWN
         found = found if framework.partition_aware else mesos_pb2.TASK_LOST
         message = f"Reconciliation: Task is unknown{' to the agent' if there else ''}"
-    return events.status(task, found, agent=agent, reason=TaskStatus.REASON_RECONCILIATION, message=message)
-
-
-def invalid(task: str, agent: str, message: str, reason: TaskStatus.Reason = TaskStatus.REASON_TASK_INVALID) -> TaskStatus:
-    return events.status(task, mesos_pb2.TASK_ERROR, agent=agent, reason=reason, message=message)
+    return events.status(task, found, agent, TaskStatus.REASON_RECONCILIATION, message)
 
 
 def dropped(
@@ -113,4 +108,4 @@ def dropped(
 ) -> TaskStatus:
     """Return the status of a task that was not launched because its offers are invalid, or its executor is ending."""
     found = mesos_pb2.TASK_DROPPED if framework.partition_aware else mesos_pb2.TASK_LOST
-    return events.status(task, found, agent=agent, reason=reason, message=message)
+    return events.status(task, found, agent, reason, message)

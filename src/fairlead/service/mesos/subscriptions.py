@@ -13,7 +13,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from fairlead.scheduler import facts
 from fairlead.scheduler.facts import Fact, UpdatesAcknowledged
@@ -83,13 +82,11 @@ class Subscriptions(Streams[str]):
         for fact in found:
             if isinstance(fact, facts.OffersMade):
                 self._offers_made(state, fact)
-            elif isinstance(fact, facts.OffersAccepted | facts.OffersDeclined):
-                for number in fact.ids:
-                    self._offered.pop(number, None)
-            elif isinstance(fact, facts.OffersRescinded):
+            elif isinstance(fact, facts.OffersAccepted | facts.OffersDeclined | facts.OffersRescinded):
+                reported = isinstance(fact, facts.OffersRescinded) and fact.why in REPORTED_RESCINDED
                 for number in fact.ids:
                     gone = self._offered.pop(number, None)
-                    if gone is not None and fact.why in REPORTED_RESCINDED:
+                    if gone is not None and reported:
                         self.tell(gone, [events.rescind(number)])
             elif isinstance(fact, facts.TasksFinished) and state.frameworks.have_tasks:
                 if broken := broken_groups(state, fact.job.tolist()):
@@ -110,12 +107,12 @@ class Subscriptions(Streams[str]):
         for who, offers in by_framework.items():
             member = state.frameworks.members.get(who)
             if member is not None and who in self.streams:
-                known = events.knows(member.framework)
+                reservations = state.frameworks.role_reservations
                 made = [
-                    events.to_offer(offer, node, known, said, executors[who, node.name])
+                    events.to_offer(offer, node, member.framework, here, executors[who, node.name])
                     for offer in offers
                     for node in [state.cluster.specs[offer.node]]
-                    for said in [{mark: p.said for mark, p in state.frameworks.role_reservations.get(node.name, {}).items()}]
+                    for here in [reservations.get(node.name, {})]
                 ]
                 self.tell(who, [Event(type=Event.OFFERS, offers={"offers": made})])
 
@@ -141,14 +138,8 @@ class Subscriptions(Streams[str]):
         self._tell_updates(state, list(self._told), time.monotonic() - RESEND_SECONDS)
 
 
-class Noted(NamedTuple):
-    """An acknowledged update: its task, and the agent where the framework believes the task to be, or empty."""
-
-    framework: str
-    task: str
-    agent: str
-    job: int
-    number: int
+Noted = tuple[str, str, str, int, int]
+"""An acknowledged update: framework and task, the agent where the framework believes the task to be or empty, job and number."""
 
 
 class Acknowledgements:
@@ -164,8 +155,8 @@ class Acknowledgements:
         if len(self._noted) >= MOST_WAITING:
             raise Busy(f"{MOST_WAITING} acknowledgements wait to be recorded: the journal cannot be written, or is slow")
         known = call.acknowledge
-        update = events.update_of(known.uuid)
-        self._noted.append(Noted(call.framework_id.value, known.task_id.value, known.agent_id.value, *update))
+        job, number = events.UUID.unpack(known.uuid)
+        self._noted.append((call.framework_id.value, known.task_id.value, known.agent_id.value, job, number))
         if self._recording is None:
             self._recording = asyncio.get_running_loop().create_task(self._record())
 
@@ -185,12 +176,11 @@ def recorded(noted: list[Noted], state: State, now: float) -> list[Fact]:
     Only the first unacknowledged update of a task is ever sent.
     """
     updates: dict[tuple[int, int], None] = {}
-    for each in noted:
-        there = each.framework in state.frameworks.members
-        known = frameworks.tasks_of(state, each.framework).get(each.task) if there else None
-        if known is None or known.job != each.job or each.agent not in ("", known.node):
+    for who, task, agent, job, number in noted:
+        known = frameworks.tasks_of(state, who).get(task) if who in state.frameworks.members else None
+        if known is None or known.job != job or agent not in ("", known.node):
             continue
-        if known.updates and known.updates[0].number == each.number:
-            updates[each.job, each.number] = None
+        if known.updates and known.updates[0].number == number:
+            updates[job, number] = None
     fact = UpdatesAcknowledged(at=now, jobs=[job for job, _ in updates], updates=[number for _, number in updates])
     return [fact] * bool(updates)

@@ -24,7 +24,7 @@ from fairlead.service.api.requests import LARGEST_ENVIRONMENT
 from fairlead.service.mesos import checks, fetch
 from fairlead.service.mesos.encoding import JSON, as_json, encode
 from fairlead.service.mesos.messages.mesos_pb2 import CommandInfo, Environment, ExecutorInfo, HealthCheck, Resource, TaskInfo
-from fairlead.service.mesos.resources import are_revocable, request_of, wrong_path
+from fairlead.service.mesos.resources import request_of, wrong_path
 
 LONGEST_ID = 255
 GRACE = 5.0
@@ -85,7 +85,7 @@ def job_of(info: TaskInfo, person: Person, home: Home, sandbox: Path) -> Job:
         raise Refused("Task should have at least one (but not both) of CommandInfo or ExecutorInfo present")
     if info.HasField("check"):
         raise Refused("general checks are not supported: leave out check; a health_check may have a command")
-    job = _job(info, info.resources, person, home)
+    job = _job(info, person, home)
     if not job.demand:
         raise Refused("Task uses no resources")
     env = {"MESOS_TASK_ID": info.task_id.value, **_environment(info.command, info.task_id.value, home, sandbox)}
@@ -152,7 +152,7 @@ def job_within(info: TaskInfo, executor: ExecutorInfo, person: Person, home: Hom
     """Convert a task inside an executor to a job without a queue. Raises Refused."""
     check_task(info)
     check_executor(executor, home.framework)
-    job = _job(info, info.resources, person, home)
+    job = _job(info, person, home)
     if job.demand.get("gpu"):
         raise Refused("gpus: tasks inside an executor use those of the executor: ask for them there")
     if volumes_of(info.resources):
@@ -178,7 +178,7 @@ def executor_job(info: ExecutorInfo, person: Person, home: Home, sandbox: Path) 
         told.type = ExecutorInfo.CUSTOM
     name = info.executor_id.value
     grace = _seconds(info.shutdown_grace_period.nanoseconds) if info.HasField("shutdown_grace_period") else GRACE
-    job = _job(info, info.resources, person, home)
+    job = _job(info, person, home)
     env = _environment(info.command, name, home, sandbox) | {
         TOKEN: secrets.token_urlsafe(32),
         "MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD": f"{grace:g}secs",
@@ -196,12 +196,13 @@ def executor_job(info: ExecutorInfo, person: Person, home: Home, sandbox: Path) 
     )  # fmt: skip
 
 
-def _job(info: TaskInfo | ExecutorInfo, resources: Iterable[Resource], person: Person, home: Home) -> Job:
-    asked = request_of(resources)
+def _job(info: TaskInfo | ExecutorInfo, person: Person, home: Home) -> Job:
+    asked = request_of(info.resources)
+    revocable = any(each.HasField("revocable") for each in info.resources)
     task = info.task_id.value if isinstance(info, TaskInfo) else ""
     return Job(
         queue="", demand=asked.demand, apart=asked.apart, ports=asked.ports, name=(info.name or task)[:256],
-        user=person.name, uid=person.uid, gid=person.gid, revocable=are_revocable(resources), framework=home.framework,
+        user=person.name, uid=person.uid, gid=person.gid, revocable=revocable, framework=home.framework,
         task=task,
     )  # fmt: skip
 

@@ -141,11 +141,11 @@ class OutputArchive:
     def recover(self, state: State, journal: str, engine: LiveEngine) -> None:
         """Continue with everything that has ended and is not copied."""
         self._engine, self._journal = engine, journal
-        noted = _read_notes(self._notes)
+        stored, pending = _read_notes(self._notes)
         with self._changed:
             for job, spec in state.index.specs.items():
                 kept = self._known(job, spec)
-                for index, (url, streams) in noted.kept.get(job, {}).items():
+                for index, (url, streams) in stored.get(job, {}).items():
                     if url not in self._urls:
                         self._urls.append(url)
                     kept[index] = _coded(self._urls.index(url), streams)
@@ -153,7 +153,7 @@ class OutputArchive:
                 over = np.isin(state.tasks.status[first : first + spec.tasks], OVER)
                 for index in np.flatnonzero(over & (np.frombuffer(kept, np.uint16) == 0)).tolist():
                     self._has_ended(state, job, index)
-            for job, index, node, known in noted.pending:
+            for job, index, node, known in pending:
                 if job not in self._kept:
                     self._forgotten.add(job)
                     self._add(job, index, node, limit=DEFAULT.output_limit, known=known)
@@ -262,24 +262,21 @@ class OutputArchive:
         """
         with self._changed:
             while not self._closed:
-                again = self._away is not None
-                owner, at = self._first()
-                if owner is None and again:
-                    at = 0.0
-                if self._away is not None:
-                    at = max(at, self._away.again_at)
+                away, (owner, at) = self._away, self._first()
+                if away is not None:
+                    at = max(at if owner is not None else 0.0, away.again_at)
                 if (left := at - time.monotonic()) > 0:
                     self._changed.wait(left if left < math.inf else None)
                     continue
-                if self._away is not None:  # one thread checks; the others wait
-                    self._away = self._away._replace(again_at=math.inf)
+                if away is not None:  # one thread checks; the others wait
+                    self._away = away._replace(again_at=math.inf)
                 if owner is None:
-                    return None, again
+                    return None, True
                 due = heapq.heappop(self._due[owner])
                 if not self._due[owner]:
                     del self._due[owner]
                 self._at_work[owner] += 1
-                return due, again
+                return due, away is not None
             return None
 
     def _first(self) -> tuple[str | None, float]:
@@ -462,14 +459,13 @@ class OutputArchive:
                 return output_storage.read(storage, self._names(job, known, stream), offset, most)
 
         try:
-            found: bytes = self._reads.call(READ_SECONDS, piece)
+            return self._reads.call(READ_SECONDS, piece)
         except Exception as error:  # fsspec raises many kinds
             if not isinstance(error, FileNotFoundError):
                 with self._changed:
                     self._idle = {}  # their connections may be lost too
             why = "it was stored there, and is gone" if isinstance(error, FileNotFoundError) else _said(error)
             raise Unknown(f"the output of task {job}.{known} cannot be read at {url}: {why}") from None
-        return found
 
     def close(self) -> None:
         with self._changed:
@@ -519,14 +515,8 @@ def _decoded(code: int) -> tuple[int, int]:
     return divmod(code - 1, 2 ** len(STREAMS))
 
 
-class _Notes(NamedTuple):
-    """The notes of earlier runs: URL and streams by job and task, and pending tasks of forgotten jobs."""
-
-    kept: dict[int, dict[int, tuple[str, int]]]
-    pending: list[tuple[int, int, str, int]]
-
-
-def _read_notes(path: Path) -> _Notes:
+def _read_notes(path: Path) -> tuple[dict[int, dict[int, tuple[str, int]]], list[tuple[int, int, str, int]]]:
+    """Return the notes of earlier runs: URL and streams by job and task, and pending tasks of forgotten jobs."""
     kept: dict[int, dict[int, tuple[str, int]]] = {}
     pending: dict[tuple[int, int], tuple[str, int]] = {}
     for line in path.read_text().splitlines() if path.exists() else []:
@@ -542,7 +532,7 @@ def _read_notes(path: Path) -> _Notes:
         kept.setdefault(job, {}).update(dict.fromkeys(tasks, (url, streams)))
         for index in tasks:
             pending.pop((job, index), None)
-    return _Notes(kept, [(job, index, node, known) for (job, index), (node, known) in pending.items()])
+    return kept, [(job, index, node, known) for (job, index), (node, known) in pending.items()]
 
 
 def read_output(

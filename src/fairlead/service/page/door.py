@@ -120,14 +120,9 @@ class Door:
         self._servers: list[WebServer] = []
         self._serving: list[asyncio.Task[None]] = []
 
-    @property
-    def is_open(self) -> bool:
-        """False if the page is turned off."""
-        return self._setting is not False
-
     def code(self, caller: Caller) -> tuple[str, str]:
         """Return the URL of the page and a code for it. Raises Refused where there is no page."""
-        if not self.is_open:
+        if self._setting is False:
             raise Refused("there is no page here: fairlead.toml has `page = false`")
         if self.own:
             return self.own, self.visits.new_code(caller, name_in(self.own.partition("://")[2]))[0]

@@ -62,7 +62,7 @@ class PageEntrance:
     """
 
     def __init__(self, door: Door, authenticator: Authenticator, hosts: set[str], site: Site, records: AuditRecords) -> None:
-        self._door, self._visits, self._authenticator, self._site = door, door.visits, authenticator, site
+        self._visits, self._authenticator, self._site = door.visits, authenticator, site
         self._hosts, self._records = hosts - set(LOOPBACK), records
         self._rates = Rates()
         self._coming: Counter[Any] = Counter()
@@ -200,15 +200,14 @@ class PageEntrance:
         return {name: values[-1] for name, values in fields.items()}
 
 
-class Under:
-    """A listener's two applications: the page, and the API for all other paths."""
+def beside(page: ASGIApp, api: ASGIApp) -> ASGIApp:
+    """Return the application of a listener that has the page, and the API at all other paths."""
 
-    def __init__(self, page: ASGIApp, api: ASGIApp) -> None:
-        self._page, self._api = page, api
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         is_page = scope["path"] == "/" or scope["path"].startswith("/page/")
-        await (self._page if is_page else self._api)(scope, receive, send)
+        await (page if is_page else api)(scope, receive, send)
+
+    return answer
 
 
 def _cookie_name(own: bool) -> str:

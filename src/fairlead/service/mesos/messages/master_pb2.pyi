@@ -13,46 +13,6 @@ class Call(_message.Message):
     __slots__ = ("type", "get_metrics", "update_weights", "reserve_resources", "unreserve_resources", "create_volumes", "destroy_volumes", "update_quota", "teardown")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        UNKNOWN: _ClassVar[Call.Type]
-        GET_HEALTH: _ClassVar[Call.Type]
-        GET_FLAGS: _ClassVar[Call.Type]
-        GET_VERSION: _ClassVar[Call.Type]
-        GET_METRICS: _ClassVar[Call.Type]
-        GET_LOGGING_LEVEL: _ClassVar[Call.Type]
-        SET_LOGGING_LEVEL: _ClassVar[Call.Type]
-        LIST_FILES: _ClassVar[Call.Type]
-        READ_FILE: _ClassVar[Call.Type]
-        GET_STATE: _ClassVar[Call.Type]
-        GET_AGENTS: _ClassVar[Call.Type]
-        GET_FRAMEWORKS: _ClassVar[Call.Type]
-        GET_EXECUTORS: _ClassVar[Call.Type]
-        GET_OPERATIONS: _ClassVar[Call.Type]
-        GET_TASKS: _ClassVar[Call.Type]
-        GET_ROLES: _ClassVar[Call.Type]
-        GET_WEIGHTS: _ClassVar[Call.Type]
-        UPDATE_WEIGHTS: _ClassVar[Call.Type]
-        GET_MASTER: _ClassVar[Call.Type]
-        SUBSCRIBE: _ClassVar[Call.Type]
-        RESERVE_RESOURCES: _ClassVar[Call.Type]
-        UNRESERVE_RESOURCES: _ClassVar[Call.Type]
-        CREATE_VOLUMES: _ClassVar[Call.Type]
-        DESTROY_VOLUMES: _ClassVar[Call.Type]
-        GROW_VOLUME: _ClassVar[Call.Type]
-        SHRINK_VOLUME: _ClassVar[Call.Type]
-        GET_MAINTENANCE_STATUS: _ClassVar[Call.Type]
-        GET_MAINTENANCE_SCHEDULE: _ClassVar[Call.Type]
-        UPDATE_MAINTENANCE_SCHEDULE: _ClassVar[Call.Type]
-        START_MAINTENANCE: _ClassVar[Call.Type]
-        STOP_MAINTENANCE: _ClassVar[Call.Type]
-        DRAIN_AGENT: _ClassVar[Call.Type]
-        DEACTIVATE_AGENT: _ClassVar[Call.Type]
-        REACTIVATE_AGENT: _ClassVar[Call.Type]
-        GET_QUOTA: _ClassVar[Call.Type]
-        UPDATE_QUOTA: _ClassVar[Call.Type]
-        SET_QUOTA: _ClassVar[Call.Type]
-        REMOVE_QUOTA: _ClassVar[Call.Type]
-        TEARDOWN: _ClassVar[Call.Type]
-        MARK_AGENT_GONE: _ClassVar[Call.Type]
     UNKNOWN: Call.Type
     GET_HEALTH: Call.Type
     GET_FLAGS: Call.Type
@@ -95,63 +55,41 @@ class Call(_message.Message):
     MARK_AGENT_GONE: Call.Type
     class GetMetrics(_message.Message):
         __slots__ = ("timeout",)
-        TIMEOUT_FIELD_NUMBER: _ClassVar[int]
         timeout: _mesos_pb2.DurationInfo
         def __init__(self, timeout: _Optional[_Union[_mesos_pb2.DurationInfo, _Mapping]] = ...) -> None: ...
     class UpdateWeights(_message.Message):
         __slots__ = ("weight_infos",)
-        WEIGHT_INFOS_FIELD_NUMBER: _ClassVar[int]
         weight_infos: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.WeightInfo]
         def __init__(self, weight_infos: _Optional[_Iterable[_Union[_mesos_pb2.WeightInfo, _Mapping]]] = ...) -> None: ...
     class UpdateQuota(_message.Message):
         __slots__ = ("force", "quota_configs")
-        FORCE_FIELD_NUMBER: _ClassVar[int]
-        QUOTA_CONFIGS_FIELD_NUMBER: _ClassVar[int]
         force: bool
         quota_configs: _containers.RepeatedCompositeFieldContainer[_quota_pb2.QuotaConfig]
         def __init__(self, force: bool = ..., quota_configs: _Optional[_Iterable[_Union[_quota_pb2.QuotaConfig, _Mapping]]] = ...) -> None: ...
     class Teardown(_message.Message):
         __slots__ = ("framework_id",)
-        FRAMEWORK_ID_FIELD_NUMBER: _ClassVar[int]
         framework_id: _mesos_pb2.FrameworkID
         def __init__(self, framework_id: _Optional[_Union[_mesos_pb2.FrameworkID, _Mapping]] = ...) -> None: ...
     class ReserveResources(_message.Message):
         __slots__ = ("agent_id", "resources")
-        AGENT_ID_FIELD_NUMBER: _ClassVar[int]
-        RESOURCES_FIELD_NUMBER: _ClassVar[int]
         agent_id: _mesos_pb2.AgentID
         resources: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
         def __init__(self, agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ...) -> None: ...
     class UnreserveResources(_message.Message):
         __slots__ = ("agent_id", "resources")
-        AGENT_ID_FIELD_NUMBER: _ClassVar[int]
-        RESOURCES_FIELD_NUMBER: _ClassVar[int]
         agent_id: _mesos_pb2.AgentID
         resources: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
         def __init__(self, agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ...) -> None: ...
     class CreateVolumes(_message.Message):
         __slots__ = ("agent_id", "volumes")
-        AGENT_ID_FIELD_NUMBER: _ClassVar[int]
-        VOLUMES_FIELD_NUMBER: _ClassVar[int]
         agent_id: _mesos_pb2.AgentID
         volumes: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
         def __init__(self, agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ..., volumes: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ...) -> None: ...
     class DestroyVolumes(_message.Message):
         __slots__ = ("agent_id", "volumes")
-        AGENT_ID_FIELD_NUMBER: _ClassVar[int]
-        VOLUMES_FIELD_NUMBER: _ClassVar[int]
         agent_id: _mesos_pb2.AgentID
         volumes: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
         def __init__(self, agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ..., volumes: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ...) -> None: ...
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    GET_METRICS_FIELD_NUMBER: _ClassVar[int]
-    UPDATE_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
-    RESERVE_RESOURCES_FIELD_NUMBER: _ClassVar[int]
-    UNRESERVE_RESOURCES_FIELD_NUMBER: _ClassVar[int]
-    CREATE_VOLUMES_FIELD_NUMBER: _ClassVar[int]
-    DESTROY_VOLUMES_FIELD_NUMBER: _ClassVar[int]
-    UPDATE_QUOTA_FIELD_NUMBER: _ClassVar[int]
-    TEARDOWN_FIELD_NUMBER: _ClassVar[int]
     type: Call.Type
     get_metrics: Call.GetMetrics
     update_weights: Call.UpdateWeights
@@ -167,26 +105,6 @@ class Response(_message.Message):
     __slots__ = ("type", "get_health", "get_flags", "get_version", "get_metrics", "get_state", "get_agents", "get_frameworks", "get_executors", "get_tasks", "get_roles", "get_weights", "get_master", "get_quota")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        UNKNOWN: _ClassVar[Response.Type]
-        GET_HEALTH: _ClassVar[Response.Type]
-        GET_FLAGS: _ClassVar[Response.Type]
-        GET_VERSION: _ClassVar[Response.Type]
-        GET_METRICS: _ClassVar[Response.Type]
-        GET_LOGGING_LEVEL: _ClassVar[Response.Type]
-        LIST_FILES: _ClassVar[Response.Type]
-        READ_FILE: _ClassVar[Response.Type]
-        GET_STATE: _ClassVar[Response.Type]
-        GET_AGENTS: _ClassVar[Response.Type]
-        GET_FRAMEWORKS: _ClassVar[Response.Type]
-        GET_EXECUTORS: _ClassVar[Response.Type]
-        GET_OPERATIONS: _ClassVar[Response.Type]
-        GET_TASKS: _ClassVar[Response.Type]
-        GET_ROLES: _ClassVar[Response.Type]
-        GET_WEIGHTS: _ClassVar[Response.Type]
-        GET_MASTER: _ClassVar[Response.Type]
-        GET_MAINTENANCE_STATUS: _ClassVar[Response.Type]
-        GET_MAINTENANCE_SCHEDULE: _ClassVar[Response.Type]
-        GET_QUOTA: _ClassVar[Response.Type]
     UNKNOWN: Response.Type
     GET_HEALTH: Response.Type
     GET_FLAGS: Response.Type
@@ -209,30 +127,22 @@ class Response(_message.Message):
     GET_QUOTA: Response.Type
     class GetHealth(_message.Message):
         __slots__ = ("healthy",)
-        HEALTHY_FIELD_NUMBER: _ClassVar[int]
         healthy: bool
         def __init__(self, healthy: bool = ...) -> None: ...
     class GetFlags(_message.Message):
         __slots__ = ("flags",)
-        FLAGS_FIELD_NUMBER: _ClassVar[int]
         flags: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Flag]
         def __init__(self, flags: _Optional[_Iterable[_Union[_mesos_pb2.Flag, _Mapping]]] = ...) -> None: ...
     class GetVersion(_message.Message):
         __slots__ = ("version_info",)
-        VERSION_INFO_FIELD_NUMBER: _ClassVar[int]
         version_info: _mesos_pb2.VersionInfo
         def __init__(self, version_info: _Optional[_Union[_mesos_pb2.VersionInfo, _Mapping]] = ...) -> None: ...
     class GetMetrics(_message.Message):
         __slots__ = ("metrics",)
-        METRICS_FIELD_NUMBER: _ClassVar[int]
         metrics: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Metric]
         def __init__(self, metrics: _Optional[_Iterable[_Union[_mesos_pb2.Metric, _Mapping]]] = ...) -> None: ...
     class GetState(_message.Message):
         __slots__ = ("get_tasks", "get_executors", "get_frameworks", "get_agents")
-        GET_TASKS_FIELD_NUMBER: _ClassVar[int]
-        GET_EXECUTORS_FIELD_NUMBER: _ClassVar[int]
-        GET_FRAMEWORKS_FIELD_NUMBER: _ClassVar[int]
-        GET_AGENTS_FIELD_NUMBER: _ClassVar[int]
         get_tasks: Response.GetTasks
         get_executors: Response.GetExecutors
         get_frameworks: Response.GetFrameworks
@@ -242,17 +152,6 @@ class Response(_message.Message):
         __slots__ = ("agents", "recovered_agents")
         class Agent(_message.Message):
             __slots__ = ("agent_info", "active", "deactivated", "version", "pid", "registered_time", "reregistered_time", "total_resources", "allocated_resources", "offered_resources", "capabilities")
-            AGENT_INFO_FIELD_NUMBER: _ClassVar[int]
-            ACTIVE_FIELD_NUMBER: _ClassVar[int]
-            DEACTIVATED_FIELD_NUMBER: _ClassVar[int]
-            VERSION_FIELD_NUMBER: _ClassVar[int]
-            PID_FIELD_NUMBER: _ClassVar[int]
-            REGISTERED_TIME_FIELD_NUMBER: _ClassVar[int]
-            REREGISTERED_TIME_FIELD_NUMBER: _ClassVar[int]
-            TOTAL_RESOURCES_FIELD_NUMBER: _ClassVar[int]
-            ALLOCATED_RESOURCES_FIELD_NUMBER: _ClassVar[int]
-            OFFERED_RESOURCES_FIELD_NUMBER: _ClassVar[int]
-            CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
             agent_info: _mesos_pb2.AgentInfo
             active: bool
             deactivated: bool
@@ -265,8 +164,6 @@ class Response(_message.Message):
             offered_resources: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
             capabilities: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.AgentInfo.Capability]
             def __init__(self, agent_info: _Optional[_Union[_mesos_pb2.AgentInfo, _Mapping]] = ..., active: bool = ..., deactivated: bool = ..., version: _Optional[str] = ..., pid: _Optional[str] = ..., registered_time: _Optional[_Union[_mesos_pb2.TimeInfo, _Mapping]] = ..., reregistered_time: _Optional[_Union[_mesos_pb2.TimeInfo, _Mapping]] = ..., total_resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ..., allocated_resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ..., offered_resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ..., capabilities: _Optional[_Iterable[_Union[_mesos_pb2.AgentInfo.Capability, _Mapping]]] = ...) -> None: ...
-        AGENTS_FIELD_NUMBER: _ClassVar[int]
-        RECOVERED_AGENTS_FIELD_NUMBER: _ClassVar[int]
         agents: _containers.RepeatedCompositeFieldContainer[Response.GetAgents.Agent]
         recovered_agents: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.AgentInfo]
         def __init__(self, agents: _Optional[_Iterable[_Union[Response.GetAgents.Agent, _Mapping]]] = ..., recovered_agents: _Optional[_Iterable[_Union[_mesos_pb2.AgentInfo, _Mapping]]] = ...) -> None: ...
@@ -274,17 +171,6 @@ class Response(_message.Message):
         __slots__ = ("frameworks", "completed_frameworks", "recovered_frameworks")
         class Framework(_message.Message):
             __slots__ = ("framework_info", "active", "connected", "recovered", "registered_time", "reregistered_time", "unregistered_time", "offers", "inverse_offers", "allocated_resources", "offered_resources")
-            FRAMEWORK_INFO_FIELD_NUMBER: _ClassVar[int]
-            ACTIVE_FIELD_NUMBER: _ClassVar[int]
-            CONNECTED_FIELD_NUMBER: _ClassVar[int]
-            RECOVERED_FIELD_NUMBER: _ClassVar[int]
-            REGISTERED_TIME_FIELD_NUMBER: _ClassVar[int]
-            REREGISTERED_TIME_FIELD_NUMBER: _ClassVar[int]
-            UNREGISTERED_TIME_FIELD_NUMBER: _ClassVar[int]
-            OFFERS_FIELD_NUMBER: _ClassVar[int]
-            INVERSE_OFFERS_FIELD_NUMBER: _ClassVar[int]
-            ALLOCATED_RESOURCES_FIELD_NUMBER: _ClassVar[int]
-            OFFERED_RESOURCES_FIELD_NUMBER: _ClassVar[int]
             framework_info: _mesos_pb2.FrameworkInfo
             active: bool
             connected: bool
@@ -297,9 +183,6 @@ class Response(_message.Message):
             allocated_resources: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
             offered_resources: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
             def __init__(self, framework_info: _Optional[_Union[_mesos_pb2.FrameworkInfo, _Mapping]] = ..., active: bool = ..., connected: bool = ..., recovered: bool = ..., registered_time: _Optional[_Union[_mesos_pb2.TimeInfo, _Mapping]] = ..., reregistered_time: _Optional[_Union[_mesos_pb2.TimeInfo, _Mapping]] = ..., unregistered_time: _Optional[_Union[_mesos_pb2.TimeInfo, _Mapping]] = ..., offers: _Optional[_Iterable[_Union[_mesos_pb2.Offer, _Mapping]]] = ..., inverse_offers: _Optional[_Iterable[_Union[_mesos_pb2.InverseOffer, _Mapping]]] = ..., allocated_resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ..., offered_resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ...) -> None: ...
-        FRAMEWORKS_FIELD_NUMBER: _ClassVar[int]
-        COMPLETED_FRAMEWORKS_FIELD_NUMBER: _ClassVar[int]
-        RECOVERED_FRAMEWORKS_FIELD_NUMBER: _ClassVar[int]
         frameworks: _containers.RepeatedCompositeFieldContainer[Response.GetFrameworks.Framework]
         completed_frameworks: _containers.RepeatedCompositeFieldContainer[Response.GetFrameworks.Framework]
         recovered_frameworks: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.FrameworkInfo]
@@ -308,23 +191,14 @@ class Response(_message.Message):
         __slots__ = ("executors", "orphan_executors")
         class Executor(_message.Message):
             __slots__ = ("executor_info", "agent_id")
-            EXECUTOR_INFO_FIELD_NUMBER: _ClassVar[int]
-            AGENT_ID_FIELD_NUMBER: _ClassVar[int]
             executor_info: _mesos_pb2.ExecutorInfo
             agent_id: _mesos_pb2.AgentID
             def __init__(self, executor_info: _Optional[_Union[_mesos_pb2.ExecutorInfo, _Mapping]] = ..., agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ...) -> None: ...
-        EXECUTORS_FIELD_NUMBER: _ClassVar[int]
-        ORPHAN_EXECUTORS_FIELD_NUMBER: _ClassVar[int]
         executors: _containers.RepeatedCompositeFieldContainer[Response.GetExecutors.Executor]
         orphan_executors: _containers.RepeatedCompositeFieldContainer[Response.GetExecutors.Executor]
         def __init__(self, executors: _Optional[_Iterable[_Union[Response.GetExecutors.Executor, _Mapping]]] = ..., orphan_executors: _Optional[_Iterable[_Union[Response.GetExecutors.Executor, _Mapping]]] = ...) -> None: ...
     class GetTasks(_message.Message):
         __slots__ = ("pending_tasks", "tasks", "unreachable_tasks", "completed_tasks", "orphan_tasks")
-        PENDING_TASKS_FIELD_NUMBER: _ClassVar[int]
-        TASKS_FIELD_NUMBER: _ClassVar[int]
-        UNREACHABLE_TASKS_FIELD_NUMBER: _ClassVar[int]
-        COMPLETED_TASKS_FIELD_NUMBER: _ClassVar[int]
-        ORPHAN_TASKS_FIELD_NUMBER: _ClassVar[int]
         pending_tasks: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Task]
         tasks: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Task]
         unreachable_tasks: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Task]
@@ -333,42 +207,22 @@ class Response(_message.Message):
         def __init__(self, pending_tasks: _Optional[_Iterable[_Union[_mesos_pb2.Task, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[_mesos_pb2.Task, _Mapping]]] = ..., unreachable_tasks: _Optional[_Iterable[_Union[_mesos_pb2.Task, _Mapping]]] = ..., completed_tasks: _Optional[_Iterable[_Union[_mesos_pb2.Task, _Mapping]]] = ..., orphan_tasks: _Optional[_Iterable[_Union[_mesos_pb2.Task, _Mapping]]] = ...) -> None: ...
     class GetRoles(_message.Message):
         __slots__ = ("roles",)
-        ROLES_FIELD_NUMBER: _ClassVar[int]
         roles: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Role]
         def __init__(self, roles: _Optional[_Iterable[_Union[_mesos_pb2.Role, _Mapping]]] = ...) -> None: ...
     class GetWeights(_message.Message):
         __slots__ = ("weight_infos",)
-        WEIGHT_INFOS_FIELD_NUMBER: _ClassVar[int]
         weight_infos: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.WeightInfo]
         def __init__(self, weight_infos: _Optional[_Iterable[_Union[_mesos_pb2.WeightInfo, _Mapping]]] = ...) -> None: ...
     class GetMaster(_message.Message):
         __slots__ = ("master_info", "start_time", "elected_time")
-        MASTER_INFO_FIELD_NUMBER: _ClassVar[int]
-        START_TIME_FIELD_NUMBER: _ClassVar[int]
-        ELECTED_TIME_FIELD_NUMBER: _ClassVar[int]
         master_info: _mesos_pb2.MasterInfo
         start_time: float
         elected_time: float
         def __init__(self, master_info: _Optional[_Union[_mesos_pb2.MasterInfo, _Mapping]] = ..., start_time: _Optional[float] = ..., elected_time: _Optional[float] = ...) -> None: ...
     class GetQuota(_message.Message):
         __slots__ = ("status",)
-        STATUS_FIELD_NUMBER: _ClassVar[int]
         status: _quota_pb2.QuotaStatus
         def __init__(self, status: _Optional[_Union[_quota_pb2.QuotaStatus, _Mapping]] = ...) -> None: ...
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    GET_HEALTH_FIELD_NUMBER: _ClassVar[int]
-    GET_FLAGS_FIELD_NUMBER: _ClassVar[int]
-    GET_VERSION_FIELD_NUMBER: _ClassVar[int]
-    GET_METRICS_FIELD_NUMBER: _ClassVar[int]
-    GET_STATE_FIELD_NUMBER: _ClassVar[int]
-    GET_AGENTS_FIELD_NUMBER: _ClassVar[int]
-    GET_FRAMEWORKS_FIELD_NUMBER: _ClassVar[int]
-    GET_EXECUTORS_FIELD_NUMBER: _ClassVar[int]
-    GET_TASKS_FIELD_NUMBER: _ClassVar[int]
-    GET_ROLES_FIELD_NUMBER: _ClassVar[int]
-    GET_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
-    GET_MASTER_FIELD_NUMBER: _ClassVar[int]
-    GET_QUOTA_FIELD_NUMBER: _ClassVar[int]
     type: Response.Type
     get_health: Response.GetHealth
     get_flags: Response.GetFlags

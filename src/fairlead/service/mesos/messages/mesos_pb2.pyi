@@ -63,71 +63,57 @@ OPERATION_UNKNOWN: OperationState
 
 class FrameworkID(_message.Message):
     __slots__ = ("value",)
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class OfferID(_message.Message):
     __slots__ = ("value",)
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class AgentID(_message.Message):
     __slots__ = ("value",)
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class TaskID(_message.Message):
     __slots__ = ("value",)
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class ExecutorID(_message.Message):
     __slots__ = ("value",)
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class ContainerID(_message.Message):
     __slots__ = ("value", "parent")
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    PARENT_FIELD_NUMBER: _ClassVar[int]
     value: str
     parent: ContainerID
     def __init__(self, value: _Optional[str] = ..., parent: _Optional[_Union[ContainerID, _Mapping]] = ...) -> None: ...
 
 class ResourceProviderID(_message.Message):
     __slots__ = ("value",)
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class OperationID(_message.Message):
     __slots__ = ("value",)
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class TimeInfo(_message.Message):
     __slots__ = ("nanoseconds",)
-    NANOSECONDS_FIELD_NUMBER: _ClassVar[int]
     nanoseconds: int
     def __init__(self, nanoseconds: _Optional[int] = ...) -> None: ...
 
 class DurationInfo(_message.Message):
     __slots__ = ("nanoseconds",)
-    NANOSECONDS_FIELD_NUMBER: _ClassVar[int]
     nanoseconds: int
     def __init__(self, nanoseconds: _Optional[int] = ...) -> None: ...
 
 class Address(_message.Message):
     __slots__ = ("hostname", "ip", "port")
-    HOSTNAME_FIELD_NUMBER: _ClassVar[int]
-    IP_FIELD_NUMBER: _ClassVar[int]
-    PORT_FIELD_NUMBER: _ClassVar[int]
     hostname: str
     ip: str
     port: int
@@ -135,11 +121,6 @@ class Address(_message.Message):
 
 class URL(_message.Message):
     __slots__ = ("scheme", "address", "path", "query", "fragment")
-    SCHEME_FIELD_NUMBER: _ClassVar[int]
-    ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    PATH_FIELD_NUMBER: _ClassVar[int]
-    QUERY_FIELD_NUMBER: _ClassVar[int]
-    FRAGMENT_FIELD_NUMBER: _ClassVar[int]
     scheme: str
     address: Address
     path: str
@@ -149,8 +130,6 @@ class URL(_message.Message):
 
 class Unavailability(_message.Message):
     __slots__ = ("start", "duration")
-    START_FIELD_NUMBER: _ClassVar[int]
-    DURATION_FIELD_NUMBER: _ClassVar[int]
     start: TimeInfo
     duration: DurationInfo
     def __init__(self, start: _Optional[_Union[TimeInfo, _Mapping]] = ..., duration: _Optional[_Union[DurationInfo, _Mapping]] = ...) -> None: ...
@@ -161,15 +140,6 @@ class FrameworkInfo(_message.Message):
         __slots__ = ("type",)
         class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
             __slots__ = ()
-            UNKNOWN: _ClassVar[FrameworkInfo.Capability.Type]
-            REVOCABLE_RESOURCES: _ClassVar[FrameworkInfo.Capability.Type]
-            TASK_KILLING_STATE: _ClassVar[FrameworkInfo.Capability.Type]
-            GPU_RESOURCES: _ClassVar[FrameworkInfo.Capability.Type]
-            SHARED_RESOURCES: _ClassVar[FrameworkInfo.Capability.Type]
-            PARTITION_AWARE: _ClassVar[FrameworkInfo.Capability.Type]
-            MULTI_ROLE: _ClassVar[FrameworkInfo.Capability.Type]
-            RESERVATION_REFINEMENT: _ClassVar[FrameworkInfo.Capability.Type]
-            REGION_AWARE: _ClassVar[FrameworkInfo.Capability.Type]
         UNKNOWN: FrameworkInfo.Capability.Type
         REVOCABLE_RESOURCES: FrameworkInfo.Capability.Type
         TASK_KILLING_STATE: FrameworkInfo.Capability.Type
@@ -179,29 +149,13 @@ class FrameworkInfo(_message.Message):
         MULTI_ROLE: FrameworkInfo.Capability.Type
         RESERVATION_REFINEMENT: FrameworkInfo.Capability.Type
         REGION_AWARE: FrameworkInfo.Capability.Type
-        TYPE_FIELD_NUMBER: _ClassVar[int]
         type: FrameworkInfo.Capability.Type
         def __init__(self, type: _Optional[_Union[FrameworkInfo.Capability.Type, str]] = ...) -> None: ...
     class OfferFiltersEntry(_message.Message):
         __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
         key: str
         value: OfferFilters
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[OfferFilters, _Mapping]] = ...) -> None: ...
-    USER_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    ID_FIELD_NUMBER: _ClassVar[int]
-    FAILOVER_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
-    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
-    ROLE_FIELD_NUMBER: _ClassVar[int]
-    ROLES_FIELD_NUMBER: _ClassVar[int]
-    HOSTNAME_FIELD_NUMBER: _ClassVar[int]
-    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
-    WEBUI_URL_FIELD_NUMBER: _ClassVar[int]
-    CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
-    OFFER_FILTERS_FIELD_NUMBER: _ClassVar[int]
     user: str
     name: str
     id: FrameworkID
@@ -221,38 +175,23 @@ class CheckInfo(_message.Message):
     __slots__ = ("type", "command", "http", "tcp", "delay_seconds", "interval_seconds", "timeout_seconds")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        UNKNOWN: _ClassVar[CheckInfo.Type]
-        COMMAND: _ClassVar[CheckInfo.Type]
-        HTTP: _ClassVar[CheckInfo.Type]
-        TCP: _ClassVar[CheckInfo.Type]
     UNKNOWN: CheckInfo.Type
     COMMAND: CheckInfo.Type
     HTTP: CheckInfo.Type
     TCP: CheckInfo.Type
     class Command(_message.Message):
         __slots__ = ("command",)
-        COMMAND_FIELD_NUMBER: _ClassVar[int]
         command: CommandInfo
         def __init__(self, command: _Optional[_Union[CommandInfo, _Mapping]] = ...) -> None: ...
     class Http(_message.Message):
         __slots__ = ("port", "path")
-        PORT_FIELD_NUMBER: _ClassVar[int]
-        PATH_FIELD_NUMBER: _ClassVar[int]
         port: int
         path: str
         def __init__(self, port: _Optional[int] = ..., path: _Optional[str] = ...) -> None: ...
     class Tcp(_message.Message):
         __slots__ = ("port",)
-        PORT_FIELD_NUMBER: _ClassVar[int]
         port: int
         def __init__(self, port: _Optional[int] = ...) -> None: ...
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    COMMAND_FIELD_NUMBER: _ClassVar[int]
-    HTTP_FIELD_NUMBER: _ClassVar[int]
-    TCP_FIELD_NUMBER: _ClassVar[int]
-    DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     type: CheckInfo.Type
     command: CheckInfo.Command
     http: CheckInfo.Http
@@ -266,20 +205,12 @@ class HealthCheck(_message.Message):
     __slots__ = ("delay_seconds", "interval_seconds", "timeout_seconds", "consecutive_failures", "grace_period_seconds", "type", "command", "http", "tcp")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        UNKNOWN: _ClassVar[HealthCheck.Type]
-        COMMAND: _ClassVar[HealthCheck.Type]
-        HTTP: _ClassVar[HealthCheck.Type]
-        TCP: _ClassVar[HealthCheck.Type]
     UNKNOWN: HealthCheck.Type
     COMMAND: HealthCheck.Type
     HTTP: HealthCheck.Type
     TCP: HealthCheck.Type
     class HTTPCheckInfo(_message.Message):
         __slots__ = ("scheme", "port", "path", "statuses")
-        SCHEME_FIELD_NUMBER: _ClassVar[int]
-        PORT_FIELD_NUMBER: _ClassVar[int]
-        PATH_FIELD_NUMBER: _ClassVar[int]
-        STATUSES_FIELD_NUMBER: _ClassVar[int]
         scheme: str
         port: int
         path: str
@@ -287,18 +218,8 @@ class HealthCheck(_message.Message):
         def __init__(self, scheme: _Optional[str] = ..., port: _Optional[int] = ..., path: _Optional[str] = ..., statuses: _Optional[_Iterable[int]] = ...) -> None: ...
     class TCPCheckInfo(_message.Message):
         __slots__ = ("port",)
-        PORT_FIELD_NUMBER: _ClassVar[int]
         port: int
         def __init__(self, port: _Optional[int] = ...) -> None: ...
-    DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    CONSECUTIVE_FAILURES_FIELD_NUMBER: _ClassVar[int]
-    GRACE_PERIOD_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    COMMAND_FIELD_NUMBER: _ClassVar[int]
-    HTTP_FIELD_NUMBER: _ClassVar[int]
-    TCP_FIELD_NUMBER: _ClassVar[int]
     delay_seconds: float
     interval_seconds: float
     timeout_seconds: float
@@ -312,7 +233,6 @@ class HealthCheck(_message.Message):
 
 class KillPolicy(_message.Message):
     __slots__ = ("grace_period",)
-    GRACE_PERIOD_FIELD_NUMBER: _ClassVar[int]
     grace_period: DurationInfo
     def __init__(self, grace_period: _Optional[_Union[DurationInfo, _Mapping]] = ...) -> None: ...
 
@@ -320,23 +240,12 @@ class CommandInfo(_message.Message):
     __slots__ = ("uris", "environment", "shell", "value", "arguments", "user")
     class URI(_message.Message):
         __slots__ = ("value", "executable", "extract", "cache", "output_file")
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        EXECUTABLE_FIELD_NUMBER: _ClassVar[int]
-        EXTRACT_FIELD_NUMBER: _ClassVar[int]
-        CACHE_FIELD_NUMBER: _ClassVar[int]
-        OUTPUT_FILE_FIELD_NUMBER: _ClassVar[int]
         value: str
         executable: bool
         extract: bool
         cache: bool
         output_file: str
         def __init__(self, value: _Optional[str] = ..., executable: bool = ..., extract: bool = ..., cache: bool = ..., output_file: _Optional[str] = ...) -> None: ...
-    URIS_FIELD_NUMBER: _ClassVar[int]
-    ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
-    SHELL_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
-    USER_FIELD_NUMBER: _ClassVar[int]
     uris: _containers.RepeatedCompositeFieldContainer[CommandInfo.URI]
     environment: Environment
     shell: bool
@@ -349,24 +258,9 @@ class ExecutorInfo(_message.Message):
     __slots__ = ("type", "executor_id", "framework_id", "command", "container", "resources", "name", "source", "data", "discovery", "shutdown_grace_period", "labels")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        UNKNOWN: _ClassVar[ExecutorInfo.Type]
-        DEFAULT: _ClassVar[ExecutorInfo.Type]
-        CUSTOM: _ClassVar[ExecutorInfo.Type]
     UNKNOWN: ExecutorInfo.Type
     DEFAULT: ExecutorInfo.Type
     CUSTOM: ExecutorInfo.Type
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    EXECUTOR_ID_FIELD_NUMBER: _ClassVar[int]
-    FRAMEWORK_ID_FIELD_NUMBER: _ClassVar[int]
-    COMMAND_FIELD_NUMBER: _ClassVar[int]
-    CONTAINER_FIELD_NUMBER: _ClassVar[int]
-    RESOURCES_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    SOURCE_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    DISCOVERY_FIELD_NUMBER: _ClassVar[int]
-    SHUTDOWN_GRACE_PERIOD_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
     type: ExecutorInfo.Type
     executor_id: ExecutorID
     framework_id: FrameworkID
@@ -387,20 +281,15 @@ class DomainInfo(_message.Message):
         __slots__ = ("region", "zone")
         class RegionInfo(_message.Message):
             __slots__ = ("name",)
-            NAME_FIELD_NUMBER: _ClassVar[int]
             name: str
             def __init__(self, name: _Optional[str] = ...) -> None: ...
         class ZoneInfo(_message.Message):
             __slots__ = ("name",)
-            NAME_FIELD_NUMBER: _ClassVar[int]
             name: str
             def __init__(self, name: _Optional[str] = ...) -> None: ...
-        REGION_FIELD_NUMBER: _ClassVar[int]
-        ZONE_FIELD_NUMBER: _ClassVar[int]
         region: DomainInfo.FaultDomain.RegionInfo
         zone: DomainInfo.FaultDomain.ZoneInfo
         def __init__(self, region: _Optional[_Union[DomainInfo.FaultDomain.RegionInfo, _Mapping]] = ..., zone: _Optional[_Union[DomainInfo.FaultDomain.ZoneInfo, _Mapping]] = ...) -> None: ...
-    FAULT_DOMAIN_FIELD_NUMBER: _ClassVar[int]
     fault_domain: DomainInfo.FaultDomain
     def __init__(self, fault_domain: _Optional[_Union[DomainInfo.FaultDomain, _Mapping]] = ...) -> None: ...
 
@@ -410,26 +299,12 @@ class MasterInfo(_message.Message):
         __slots__ = ("type",)
         class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
             __slots__ = ()
-            UNKNOWN: _ClassVar[MasterInfo.Capability.Type]
-            AGENT_UPDATE: _ClassVar[MasterInfo.Capability.Type]
-            AGENT_DRAINING: _ClassVar[MasterInfo.Capability.Type]
-            QUOTA_V2: _ClassVar[MasterInfo.Capability.Type]
         UNKNOWN: MasterInfo.Capability.Type
         AGENT_UPDATE: MasterInfo.Capability.Type
         AGENT_DRAINING: MasterInfo.Capability.Type
         QUOTA_V2: MasterInfo.Capability.Type
-        TYPE_FIELD_NUMBER: _ClassVar[int]
         type: MasterInfo.Capability.Type
         def __init__(self, type: _Optional[_Union[MasterInfo.Capability.Type, str]] = ...) -> None: ...
-    ID_FIELD_NUMBER: _ClassVar[int]
-    IP_FIELD_NUMBER: _ClassVar[int]
-    PORT_FIELD_NUMBER: _ClassVar[int]
-    PID_FIELD_NUMBER: _ClassVar[int]
-    HOSTNAME_FIELD_NUMBER: _ClassVar[int]
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    DOMAIN_FIELD_NUMBER: _ClassVar[int]
-    CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
     id: str
     ip: int
     port: int
@@ -447,15 +322,6 @@ class AgentInfo(_message.Message):
         __slots__ = ("type",)
         class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
             __slots__ = ()
-            UNKNOWN: _ClassVar[AgentInfo.Capability.Type]
-            MULTI_ROLE: _ClassVar[AgentInfo.Capability.Type]
-            HIERARCHICAL_ROLE: _ClassVar[AgentInfo.Capability.Type]
-            RESERVATION_REFINEMENT: _ClassVar[AgentInfo.Capability.Type]
-            RESOURCE_PROVIDER: _ClassVar[AgentInfo.Capability.Type]
-            RESIZE_VOLUME: _ClassVar[AgentInfo.Capability.Type]
-            AGENT_OPERATION_FEEDBACK: _ClassVar[AgentInfo.Capability.Type]
-            AGENT_DRAINING: _ClassVar[AgentInfo.Capability.Type]
-            TASK_RESOURCE_LIMITS: _ClassVar[AgentInfo.Capability.Type]
         UNKNOWN: AgentInfo.Capability.Type
         MULTI_ROLE: AgentInfo.Capability.Type
         HIERARCHICAL_ROLE: AgentInfo.Capability.Type
@@ -465,15 +331,8 @@ class AgentInfo(_message.Message):
         AGENT_OPERATION_FEEDBACK: AgentInfo.Capability.Type
         AGENT_DRAINING: AgentInfo.Capability.Type
         TASK_RESOURCE_LIMITS: AgentInfo.Capability.Type
-        TYPE_FIELD_NUMBER: _ClassVar[int]
         type: AgentInfo.Capability.Type
         def __init__(self, type: _Optional[_Union[AgentInfo.Capability.Type, str]] = ...) -> None: ...
-    HOSTNAME_FIELD_NUMBER: _ClassVar[int]
-    PORT_FIELD_NUMBER: _ClassVar[int]
-    RESOURCES_FIELD_NUMBER: _ClassVar[int]
-    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
-    ID_FIELD_NUMBER: _ClassVar[int]
-    DOMAIN_FIELD_NUMBER: _ClassVar[int]
     hostname: str
     port: int
     resources: _containers.RepeatedCompositeFieldContainer[Resource]
@@ -486,51 +345,35 @@ class Value(_message.Message):
     __slots__ = ()
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        SCALAR: _ClassVar[Value.Type]
-        RANGES: _ClassVar[Value.Type]
-        SET: _ClassVar[Value.Type]
-        TEXT: _ClassVar[Value.Type]
     SCALAR: Value.Type
     RANGES: Value.Type
     SET: Value.Type
     TEXT: Value.Type
     class Scalar(_message.Message):
         __slots__ = ("value",)
-        VALUE_FIELD_NUMBER: _ClassVar[int]
         value: float
         def __init__(self, value: _Optional[float] = ...) -> None: ...
     class Range(_message.Message):
         __slots__ = ("begin", "end")
-        BEGIN_FIELD_NUMBER: _ClassVar[int]
-        END_FIELD_NUMBER: _ClassVar[int]
         begin: int
         end: int
         def __init__(self, begin: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
     class Ranges(_message.Message):
         __slots__ = ("range",)
-        RANGE_FIELD_NUMBER: _ClassVar[int]
         range: _containers.RepeatedCompositeFieldContainer[Value.Range]
         def __init__(self, range: _Optional[_Iterable[_Union[Value.Range, _Mapping]]] = ...) -> None: ...
     class Set(_message.Message):
         __slots__ = ("item",)
-        ITEM_FIELD_NUMBER: _ClassVar[int]
         item: _containers.RepeatedScalarFieldContainer[str]
         def __init__(self, item: _Optional[_Iterable[str]] = ...) -> None: ...
     class Text(_message.Message):
         __slots__ = ("value",)
-        VALUE_FIELD_NUMBER: _ClassVar[int]
         value: str
         def __init__(self, value: _Optional[str] = ...) -> None: ...
     def __init__(self) -> None: ...
 
 class Attribute(_message.Message):
     __slots__ = ("name", "type", "scalar", "ranges", "set", "text")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    SCALAR_FIELD_NUMBER: _ClassVar[int]
-    RANGES_FIELD_NUMBER: _ClassVar[int]
-    SET_FIELD_NUMBER: _ClassVar[int]
-    TEXT_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: Value.Type
     scalar: Value.Scalar
@@ -543,13 +386,8 @@ class Volume(_message.Message):
     __slots__ = ("mode", "container_path", "host_path")
     class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        RW: _ClassVar[Volume.Mode]
-        RO: _ClassVar[Volume.Mode]
     RW: Volume.Mode
     RO: Volume.Mode
-    MODE_FIELD_NUMBER: _ClassVar[int]
-    CONTAINER_PATH_FIELD_NUMBER: _ClassVar[int]
-    HOST_PATH_FIELD_NUMBER: _ClassVar[int]
     mode: Volume.Mode
     container_path: str
     host_path: str
@@ -559,23 +397,15 @@ class Resource(_message.Message):
     __slots__ = ("provider_id", "name", "type", "scalar", "ranges", "set", "role", "allocation_info", "reservation", "reservations", "disk", "revocable", "shared")
     class AllocationInfo(_message.Message):
         __slots__ = ("role",)
-        ROLE_FIELD_NUMBER: _ClassVar[int]
         role: str
         def __init__(self, role: _Optional[str] = ...) -> None: ...
     class ReservationInfo(_message.Message):
         __slots__ = ("type", "role", "principal", "labels")
         class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
             __slots__ = ()
-            UNKNOWN: _ClassVar[Resource.ReservationInfo.Type]
-            STATIC: _ClassVar[Resource.ReservationInfo.Type]
-            DYNAMIC: _ClassVar[Resource.ReservationInfo.Type]
         UNKNOWN: Resource.ReservationInfo.Type
         STATIC: Resource.ReservationInfo.Type
         DYNAMIC: Resource.ReservationInfo.Type
-        TYPE_FIELD_NUMBER: _ClassVar[int]
-        ROLE_FIELD_NUMBER: _ClassVar[int]
-        PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
-        LABELS_FIELD_NUMBER: _ClassVar[int]
         type: Resource.ReservationInfo.Type
         role: str
         principal: str
@@ -585,8 +415,6 @@ class Resource(_message.Message):
         __slots__ = ("persistence", "volume", "source")
         class Persistence(_message.Message):
             __slots__ = ("id", "principal")
-            ID_FIELD_NUMBER: _ClassVar[int]
-            PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
             id: str
             principal: str
             def __init__(self, id: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
@@ -594,11 +422,6 @@ class Resource(_message.Message):
             __slots__ = ("type", "path", "mount", "vendor", "id", "metadata", "profile")
             class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
                 __slots__ = ()
-                UNKNOWN: _ClassVar[Resource.DiskInfo.Source.Type]
-                PATH: _ClassVar[Resource.DiskInfo.Source.Type]
-                MOUNT: _ClassVar[Resource.DiskInfo.Source.Type]
-                BLOCK: _ClassVar[Resource.DiskInfo.Source.Type]
-                RAW: _ClassVar[Resource.DiskInfo.Source.Type]
             UNKNOWN: Resource.DiskInfo.Source.Type
             PATH: Resource.DiskInfo.Source.Type
             MOUNT: Resource.DiskInfo.Source.Type
@@ -606,21 +429,12 @@ class Resource(_message.Message):
             RAW: Resource.DiskInfo.Source.Type
             class Path(_message.Message):
                 __slots__ = ("root",)
-                ROOT_FIELD_NUMBER: _ClassVar[int]
                 root: str
                 def __init__(self, root: _Optional[str] = ...) -> None: ...
             class Mount(_message.Message):
                 __slots__ = ("root",)
-                ROOT_FIELD_NUMBER: _ClassVar[int]
                 root: str
                 def __init__(self, root: _Optional[str] = ...) -> None: ...
-            TYPE_FIELD_NUMBER: _ClassVar[int]
-            PATH_FIELD_NUMBER: _ClassVar[int]
-            MOUNT_FIELD_NUMBER: _ClassVar[int]
-            VENDOR_FIELD_NUMBER: _ClassVar[int]
-            ID_FIELD_NUMBER: _ClassVar[int]
-            METADATA_FIELD_NUMBER: _ClassVar[int]
-            PROFILE_FIELD_NUMBER: _ClassVar[int]
             type: Resource.DiskInfo.Source.Type
             path: Resource.DiskInfo.Source.Path
             mount: Resource.DiskInfo.Source.Mount
@@ -629,9 +443,6 @@ class Resource(_message.Message):
             metadata: Labels
             profile: str
             def __init__(self, type: _Optional[_Union[Resource.DiskInfo.Source.Type, str]] = ..., path: _Optional[_Union[Resource.DiskInfo.Source.Path, _Mapping]] = ..., mount: _Optional[_Union[Resource.DiskInfo.Source.Mount, _Mapping]] = ..., vendor: _Optional[str] = ..., id: _Optional[str] = ..., metadata: _Optional[_Union[Labels, _Mapping]] = ..., profile: _Optional[str] = ...) -> None: ...
-        PERSISTENCE_FIELD_NUMBER: _ClassVar[int]
-        VOLUME_FIELD_NUMBER: _ClassVar[int]
-        SOURCE_FIELD_NUMBER: _ClassVar[int]
         persistence: Resource.DiskInfo.Persistence
         volume: Volume
         source: Resource.DiskInfo.Source
@@ -642,19 +453,6 @@ class Resource(_message.Message):
     class SharedInfo(_message.Message):
         __slots__ = ()
         def __init__(self) -> None: ...
-    PROVIDER_ID_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    SCALAR_FIELD_NUMBER: _ClassVar[int]
-    RANGES_FIELD_NUMBER: _ClassVar[int]
-    SET_FIELD_NUMBER: _ClassVar[int]
-    ROLE_FIELD_NUMBER: _ClassVar[int]
-    ALLOCATION_INFO_FIELD_NUMBER: _ClassVar[int]
-    RESERVATION_FIELD_NUMBER: _ClassVar[int]
-    RESERVATIONS_FIELD_NUMBER: _ClassVar[int]
-    DISK_FIELD_NUMBER: _ClassVar[int]
-    REVOCABLE_FIELD_NUMBER: _ClassVar[int]
-    SHARED_FIELD_NUMBER: _ClassVar[int]
     provider_id: ResourceProviderID
     name: str
     type: Value.Type
@@ -676,27 +474,20 @@ class OfferFilters(_message.Message):
         __slots__ = ("quantities",)
         class QuantitiesEntry(_message.Message):
             __slots__ = ("key", "value")
-            KEY_FIELD_NUMBER: _ClassVar[int]
-            VALUE_FIELD_NUMBER: _ClassVar[int]
             key: str
             value: Value.Scalar
             def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value.Scalar, _Mapping]] = ...) -> None: ...
-        QUANTITIES_FIELD_NUMBER: _ClassVar[int]
         quantities: _containers.MessageMap[str, Value.Scalar]
         def __init__(self, quantities: _Optional[_Mapping[str, Value.Scalar]] = ...) -> None: ...
     class MinAllocatableResources(_message.Message):
         __slots__ = ("quantities",)
-        QUANTITIES_FIELD_NUMBER: _ClassVar[int]
         quantities: _containers.RepeatedCompositeFieldContainer[OfferFilters.ResourceQuantities]
         def __init__(self, quantities: _Optional[_Iterable[_Union[OfferFilters.ResourceQuantities, _Mapping]]] = ...) -> None: ...
-    MIN_ALLOCATABLE_RESOURCES_FIELD_NUMBER: _ClassVar[int]
     min_allocatable_resources: OfferFilters.MinAllocatableResources
     def __init__(self, min_allocatable_resources: _Optional[_Union[OfferFilters.MinAllocatableResources, _Mapping]] = ...) -> None: ...
 
 class Request(_message.Message):
     __slots__ = ("agent_id", "resources")
-    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
-    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     agent_id: AgentID
     resources: _containers.RepeatedCompositeFieldContainer[Resource]
     def __init__(self, agent_id: _Optional[_Union[AgentID, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
@@ -707,17 +498,6 @@ class Offer(_message.Message):
         __slots__ = ("type", "id", "launch", "launch_group", "reserve", "unreserve", "create", "destroy", "grow_volume", "shrink_volume", "create_disk", "destroy_disk")
         class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
             __slots__ = ()
-            UNKNOWN: _ClassVar[Offer.Operation.Type]
-            LAUNCH: _ClassVar[Offer.Operation.Type]
-            LAUNCH_GROUP: _ClassVar[Offer.Operation.Type]
-            RESERVE: _ClassVar[Offer.Operation.Type]
-            UNRESERVE: _ClassVar[Offer.Operation.Type]
-            CREATE: _ClassVar[Offer.Operation.Type]
-            DESTROY: _ClassVar[Offer.Operation.Type]
-            GROW_VOLUME: _ClassVar[Offer.Operation.Type]
-            SHRINK_VOLUME: _ClassVar[Offer.Operation.Type]
-            CREATE_DISK: _ClassVar[Offer.Operation.Type]
-            DESTROY_DISK: _ClassVar[Offer.Operation.Type]
         UNKNOWN: Offer.Operation.Type
         LAUNCH: Offer.Operation.Type
         LAUNCH_GROUP: Offer.Operation.Type
@@ -731,78 +511,50 @@ class Offer(_message.Message):
         DESTROY_DISK: Offer.Operation.Type
         class Launch(_message.Message):
             __slots__ = ("task_infos",)
-            TASK_INFOS_FIELD_NUMBER: _ClassVar[int]
             task_infos: _containers.RepeatedCompositeFieldContainer[TaskInfo]
             def __init__(self, task_infos: _Optional[_Iterable[_Union[TaskInfo, _Mapping]]] = ...) -> None: ...
         class LaunchGroup(_message.Message):
             __slots__ = ("executor", "task_group")
-            EXECUTOR_FIELD_NUMBER: _ClassVar[int]
-            TASK_GROUP_FIELD_NUMBER: _ClassVar[int]
             executor: ExecutorInfo
             task_group: TaskGroupInfo
             def __init__(self, executor: _Optional[_Union[ExecutorInfo, _Mapping]] = ..., task_group: _Optional[_Union[TaskGroupInfo, _Mapping]] = ...) -> None: ...
         class Reserve(_message.Message):
             __slots__ = ("source", "resources")
-            SOURCE_FIELD_NUMBER: _ClassVar[int]
-            RESOURCES_FIELD_NUMBER: _ClassVar[int]
             source: _containers.RepeatedCompositeFieldContainer[Resource]
             resources: _containers.RepeatedCompositeFieldContainer[Resource]
             def __init__(self, source: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
         class Unreserve(_message.Message):
             __slots__ = ("resources",)
-            RESOURCES_FIELD_NUMBER: _ClassVar[int]
             resources: _containers.RepeatedCompositeFieldContainer[Resource]
             def __init__(self, resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
         class Create(_message.Message):
             __slots__ = ("volumes",)
-            VOLUMES_FIELD_NUMBER: _ClassVar[int]
             volumes: _containers.RepeatedCompositeFieldContainer[Resource]
             def __init__(self, volumes: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
         class Destroy(_message.Message):
             __slots__ = ("volumes",)
-            VOLUMES_FIELD_NUMBER: _ClassVar[int]
             volumes: _containers.RepeatedCompositeFieldContainer[Resource]
             def __init__(self, volumes: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
         class GrowVolume(_message.Message):
             __slots__ = ("volume", "addition")
-            VOLUME_FIELD_NUMBER: _ClassVar[int]
-            ADDITION_FIELD_NUMBER: _ClassVar[int]
             volume: Resource
             addition: Resource
             def __init__(self, volume: _Optional[_Union[Resource, _Mapping]] = ..., addition: _Optional[_Union[Resource, _Mapping]] = ...) -> None: ...
         class ShrinkVolume(_message.Message):
             __slots__ = ("volume", "subtract")
-            VOLUME_FIELD_NUMBER: _ClassVar[int]
-            SUBTRACT_FIELD_NUMBER: _ClassVar[int]
             volume: Resource
             subtract: Value.Scalar
             def __init__(self, volume: _Optional[_Union[Resource, _Mapping]] = ..., subtract: _Optional[_Union[Value.Scalar, _Mapping]] = ...) -> None: ...
         class CreateDisk(_message.Message):
             __slots__ = ("source", "target_type", "target_profile")
-            SOURCE_FIELD_NUMBER: _ClassVar[int]
-            TARGET_TYPE_FIELD_NUMBER: _ClassVar[int]
-            TARGET_PROFILE_FIELD_NUMBER: _ClassVar[int]
             source: Resource
             target_type: Resource.DiskInfo.Source.Type
             target_profile: str
             def __init__(self, source: _Optional[_Union[Resource, _Mapping]] = ..., target_type: _Optional[_Union[Resource.DiskInfo.Source.Type, str]] = ..., target_profile: _Optional[str] = ...) -> None: ...
         class DestroyDisk(_message.Message):
             __slots__ = ("source",)
-            SOURCE_FIELD_NUMBER: _ClassVar[int]
             source: Resource
             def __init__(self, source: _Optional[_Union[Resource, _Mapping]] = ...) -> None: ...
-        TYPE_FIELD_NUMBER: _ClassVar[int]
-        ID_FIELD_NUMBER: _ClassVar[int]
-        LAUNCH_FIELD_NUMBER: _ClassVar[int]
-        LAUNCH_GROUP_FIELD_NUMBER: _ClassVar[int]
-        RESERVE_FIELD_NUMBER: _ClassVar[int]
-        UNRESERVE_FIELD_NUMBER: _ClassVar[int]
-        CREATE_FIELD_NUMBER: _ClassVar[int]
-        DESTROY_FIELD_NUMBER: _ClassVar[int]
-        GROW_VOLUME_FIELD_NUMBER: _ClassVar[int]
-        SHRINK_VOLUME_FIELD_NUMBER: _ClassVar[int]
-        CREATE_DISK_FIELD_NUMBER: _ClassVar[int]
-        DESTROY_DISK_FIELD_NUMBER: _ClassVar[int]
         type: Offer.Operation.Type
         id: OperationID
         launch: Offer.Operation.Launch
@@ -816,17 +568,6 @@ class Offer(_message.Message):
         create_disk: Offer.Operation.CreateDisk
         destroy_disk: Offer.Operation.DestroyDisk
         def __init__(self, type: _Optional[_Union[Offer.Operation.Type, str]] = ..., id: _Optional[_Union[OperationID, _Mapping]] = ..., launch: _Optional[_Union[Offer.Operation.Launch, _Mapping]] = ..., launch_group: _Optional[_Union[Offer.Operation.LaunchGroup, _Mapping]] = ..., reserve: _Optional[_Union[Offer.Operation.Reserve, _Mapping]] = ..., unreserve: _Optional[_Union[Offer.Operation.Unreserve, _Mapping]] = ..., create: _Optional[_Union[Offer.Operation.Create, _Mapping]] = ..., destroy: _Optional[_Union[Offer.Operation.Destroy, _Mapping]] = ..., grow_volume: _Optional[_Union[Offer.Operation.GrowVolume, _Mapping]] = ..., shrink_volume: _Optional[_Union[Offer.Operation.ShrinkVolume, _Mapping]] = ..., create_disk: _Optional[_Union[Offer.Operation.CreateDisk, _Mapping]] = ..., destroy_disk: _Optional[_Union[Offer.Operation.DestroyDisk, _Mapping]] = ...) -> None: ...
-    ID_FIELD_NUMBER: _ClassVar[int]
-    FRAMEWORK_ID_FIELD_NUMBER: _ClassVar[int]
-    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
-    HOSTNAME_FIELD_NUMBER: _ClassVar[int]
-    URL_FIELD_NUMBER: _ClassVar[int]
-    DOMAIN_FIELD_NUMBER: _ClassVar[int]
-    RESOURCES_FIELD_NUMBER: _ClassVar[int]
-    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
-    EXECUTOR_IDS_FIELD_NUMBER: _ClassVar[int]
-    UNAVAILABILITY_FIELD_NUMBER: _ClassVar[int]
-    ALLOCATION_INFO_FIELD_NUMBER: _ClassVar[int]
     id: OfferID
     framework_id: FrameworkID
     agent_id: AgentID
@@ -842,12 +583,6 @@ class Offer(_message.Message):
 
 class InverseOffer(_message.Message):
     __slots__ = ("id", "url", "framework_id", "agent_id", "unavailability", "resources")
-    ID_FIELD_NUMBER: _ClassVar[int]
-    URL_FIELD_NUMBER: _ClassVar[int]
-    FRAMEWORK_ID_FIELD_NUMBER: _ClassVar[int]
-    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
-    UNAVAILABILITY_FIELD_NUMBER: _ClassVar[int]
-    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     id: OfferID
     url: URL
     framework_id: FrameworkID
@@ -860,26 +595,9 @@ class TaskInfo(_message.Message):
     __slots__ = ("name", "task_id", "agent_id", "resources", "executor", "command", "container", "health_check", "check", "kill_policy", "data", "labels", "discovery", "max_completion_time", "limits")
     class LimitsEntry(_message.Message):
         __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
         key: str
         value: Value.Scalar
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value.Scalar, _Mapping]] = ...) -> None: ...
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    TASK_ID_FIELD_NUMBER: _ClassVar[int]
-    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
-    RESOURCES_FIELD_NUMBER: _ClassVar[int]
-    EXECUTOR_FIELD_NUMBER: _ClassVar[int]
-    COMMAND_FIELD_NUMBER: _ClassVar[int]
-    CONTAINER_FIELD_NUMBER: _ClassVar[int]
-    HEALTH_CHECK_FIELD_NUMBER: _ClassVar[int]
-    CHECK_FIELD_NUMBER: _ClassVar[int]
-    KILL_POLICY_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
-    DISCOVERY_FIELD_NUMBER: _ClassVar[int]
-    MAX_COMPLETION_TIME_FIELD_NUMBER: _ClassVar[int]
-    LIMITS_FIELD_NUMBER: _ClassVar[int]
     name: str
     task_id: TaskID
     agent_id: AgentID
@@ -899,7 +617,6 @@ class TaskInfo(_message.Message):
 
 class TaskGroupInfo(_message.Message):
     __slots__ = ("tasks",)
-    TASKS_FIELD_NUMBER: _ClassVar[int]
     tasks: _containers.RepeatedCompositeFieldContainer[TaskInfo]
     def __init__(self, tasks: _Optional[_Iterable[_Union[TaskInfo, _Mapping]]] = ...) -> None: ...
 
@@ -907,28 +624,9 @@ class Task(_message.Message):
     __slots__ = ("name", "task_id", "framework_id", "executor_id", "agent_id", "state", "resources", "statuses", "status_update_state", "status_update_uuid", "labels", "discovery", "container", "health_check", "kill_policy", "user", "limits")
     class LimitsEntry(_message.Message):
         __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
         key: str
         value: Value.Scalar
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value.Scalar, _Mapping]] = ...) -> None: ...
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    TASK_ID_FIELD_NUMBER: _ClassVar[int]
-    FRAMEWORK_ID_FIELD_NUMBER: _ClassVar[int]
-    EXECUTOR_ID_FIELD_NUMBER: _ClassVar[int]
-    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
-    RESOURCES_FIELD_NUMBER: _ClassVar[int]
-    STATUSES_FIELD_NUMBER: _ClassVar[int]
-    STATUS_UPDATE_STATE_FIELD_NUMBER: _ClassVar[int]
-    STATUS_UPDATE_UUID_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
-    DISCOVERY_FIELD_NUMBER: _ClassVar[int]
-    CONTAINER_FIELD_NUMBER: _ClassVar[int]
-    HEALTH_CHECK_FIELD_NUMBER: _ClassVar[int]
-    KILL_POLICY_FIELD_NUMBER: _ClassVar[int]
-    USER_FIELD_NUMBER: _ClassVar[int]
-    LIMITS_FIELD_NUMBER: _ClassVar[int]
     name: str
     task_id: TaskID
     framework_id: FrameworkID
@@ -950,25 +648,16 @@ class Task(_message.Message):
 
 class TaskResourceLimitation(_message.Message):
     __slots__ = ("resources",)
-    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     resources: _containers.RepeatedCompositeFieldContainer[Resource]
     def __init__(self, resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
 
 class UUID(_message.Message):
     __slots__ = ("value",)
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     value: bytes
     def __init__(self, value: _Optional[bytes] = ...) -> None: ...
 
 class OperationStatus(_message.Message):
     __slots__ = ("operation_id", "state", "message", "converted_resources", "uuid", "agent_id", "resource_provider_id")
-    OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    CONVERTED_RESOURCES_FIELD_NUMBER: _ClassVar[int]
-    UUID_FIELD_NUMBER: _ClassVar[int]
-    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
-    RESOURCE_PROVIDER_ID_FIELD_NUMBER: _ClassVar[int]
     operation_id: OperationID
     state: OperationState
     message: str
@@ -982,23 +671,16 @@ class CheckStatusInfo(_message.Message):
     __slots__ = ("type", "command", "http", "tcp")
     class Command(_message.Message):
         __slots__ = ("exit_code",)
-        EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
         exit_code: int
         def __init__(self, exit_code: _Optional[int] = ...) -> None: ...
     class Http(_message.Message):
         __slots__ = ("status_code",)
-        STATUS_CODE_FIELD_NUMBER: _ClassVar[int]
         status_code: int
         def __init__(self, status_code: _Optional[int] = ...) -> None: ...
     class Tcp(_message.Message):
         __slots__ = ("succeeded",)
-        SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
         succeeded: bool
         def __init__(self, succeeded: bool = ...) -> None: ...
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    COMMAND_FIELD_NUMBER: _ClassVar[int]
-    HTTP_FIELD_NUMBER: _ClassVar[int]
-    TCP_FIELD_NUMBER: _ClassVar[int]
     type: CheckInfo.Type
     command: CheckStatusInfo.Command
     http: CheckStatusInfo.Http
@@ -1009,49 +691,11 @@ class TaskStatus(_message.Message):
     __slots__ = ("task_id", "state", "message", "source", "reason", "data", "agent_id", "executor_id", "timestamp", "uuid", "healthy", "check_status", "labels", "container_status", "unreachable_time", "limitation")
     class Source(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        SOURCE_MASTER: _ClassVar[TaskStatus.Source]
-        SOURCE_AGENT: _ClassVar[TaskStatus.Source]
-        SOURCE_EXECUTOR: _ClassVar[TaskStatus.Source]
     SOURCE_MASTER: TaskStatus.Source
     SOURCE_AGENT: TaskStatus.Source
     SOURCE_EXECUTOR: TaskStatus.Source
     class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        REASON_COMMAND_EXECUTOR_FAILED: _ClassVar[TaskStatus.Reason]
-        REASON_CONTAINER_LAUNCH_FAILED: _ClassVar[TaskStatus.Reason]
-        REASON_CONTAINER_LIMITATION: _ClassVar[TaskStatus.Reason]
-        REASON_CONTAINER_LIMITATION_DISK: _ClassVar[TaskStatus.Reason]
-        REASON_CONTAINER_LIMITATION_MEMORY: _ClassVar[TaskStatus.Reason]
-        REASON_CONTAINER_PREEMPTED: _ClassVar[TaskStatus.Reason]
-        REASON_CONTAINER_UPDATE_FAILED: _ClassVar[TaskStatus.Reason]
-        REASON_MAX_COMPLETION_TIME_REACHED: _ClassVar[TaskStatus.Reason]
-        REASON_EXECUTOR_REGISTRATION_TIMEOUT: _ClassVar[TaskStatus.Reason]
-        REASON_EXECUTOR_REREGISTRATION_TIMEOUT: _ClassVar[TaskStatus.Reason]
-        REASON_EXECUTOR_TERMINATED: _ClassVar[TaskStatus.Reason]
-        REASON_EXECUTOR_UNREGISTERED: _ClassVar[TaskStatus.Reason]
-        REASON_FRAMEWORK_REMOVED: _ClassVar[TaskStatus.Reason]
-        REASON_GC_ERROR: _ClassVar[TaskStatus.Reason]
-        REASON_INVALID_FRAMEWORKID: _ClassVar[TaskStatus.Reason]
-        REASON_INVALID_OFFERS: _ClassVar[TaskStatus.Reason]
-        REASON_IO_SWITCHBOARD_EXITED: _ClassVar[TaskStatus.Reason]
-        REASON_MASTER_DISCONNECTED: _ClassVar[TaskStatus.Reason]
-        REASON_RECONCILIATION: _ClassVar[TaskStatus.Reason]
-        REASON_RESOURCES_UNKNOWN: _ClassVar[TaskStatus.Reason]
-        REASON_AGENT_DISCONNECTED: _ClassVar[TaskStatus.Reason]
-        REASON_AGENT_DRAINING: _ClassVar[TaskStatus.Reason]
-        REASON_AGENT_REMOVED: _ClassVar[TaskStatus.Reason]
-        REASON_AGENT_REMOVED_BY_OPERATOR: _ClassVar[TaskStatus.Reason]
-        REASON_AGENT_REREGISTERED: _ClassVar[TaskStatus.Reason]
-        REASON_AGENT_RESTARTED: _ClassVar[TaskStatus.Reason]
-        REASON_AGENT_UNKNOWN: _ClassVar[TaskStatus.Reason]
-        REASON_TASK_KILLED_DURING_LAUNCH: _ClassVar[TaskStatus.Reason]
-        REASON_TASK_CHECK_STATUS_UPDATED: _ClassVar[TaskStatus.Reason]
-        REASON_TASK_HEALTH_CHECK_STATUS_UPDATED: _ClassVar[TaskStatus.Reason]
-        REASON_TASK_GROUP_INVALID: _ClassVar[TaskStatus.Reason]
-        REASON_TASK_GROUP_UNAUTHORIZED: _ClassVar[TaskStatus.Reason]
-        REASON_TASK_INVALID: _ClassVar[TaskStatus.Reason]
-        REASON_TASK_UNAUTHORIZED: _ClassVar[TaskStatus.Reason]
-        REASON_TASK_UNKNOWN: _ClassVar[TaskStatus.Reason]
     REASON_COMMAND_EXECUTOR_FAILED: TaskStatus.Reason
     REASON_CONTAINER_LAUNCH_FAILED: TaskStatus.Reason
     REASON_CONTAINER_LIMITATION: TaskStatus.Reason
@@ -1087,22 +731,6 @@ class TaskStatus(_message.Message):
     REASON_TASK_INVALID: TaskStatus.Reason
     REASON_TASK_UNAUTHORIZED: TaskStatus.Reason
     REASON_TASK_UNKNOWN: TaskStatus.Reason
-    TASK_ID_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    SOURCE_FIELD_NUMBER: _ClassVar[int]
-    REASON_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
-    EXECUTOR_ID_FIELD_NUMBER: _ClassVar[int]
-    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
-    UUID_FIELD_NUMBER: _ClassVar[int]
-    HEALTHY_FIELD_NUMBER: _ClassVar[int]
-    CHECK_STATUS_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
-    CONTAINER_STATUS_FIELD_NUMBER: _ClassVar[int]
-    UNREACHABLE_TIME_FIELD_NUMBER: _ClassVar[int]
-    LIMITATION_FIELD_NUMBER: _ClassVar[int]
     task_id: TaskID
     state: TaskState
     message: str
@@ -1123,7 +751,6 @@ class TaskStatus(_message.Message):
 
 class Filters(_message.Message):
     __slots__ = ("refuse_seconds",)
-    REFUSE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     refuse_seconds: float
     def __init__(self, refuse_seconds: _Optional[float] = ...) -> None: ...
 
@@ -1133,29 +760,19 @@ class Environment(_message.Message):
         __slots__ = ("name", "type", "value", "secret")
         class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
             __slots__ = ()
-            UNKNOWN: _ClassVar[Environment.Variable.Type]
-            VALUE: _ClassVar[Environment.Variable.Type]
-            SECRET: _ClassVar[Environment.Variable.Type]
         UNKNOWN: Environment.Variable.Type
         VALUE: Environment.Variable.Type
         SECRET: Environment.Variable.Type
-        NAME_FIELD_NUMBER: _ClassVar[int]
-        TYPE_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        SECRET_FIELD_NUMBER: _ClassVar[int]
         name: str
         type: Environment.Variable.Type
         value: str
         secret: Secret
         def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[Environment.Variable.Type, str]] = ..., value: _Optional[str] = ..., secret: _Optional[_Union[Secret, _Mapping]] = ...) -> None: ...
-    VARIABLES_FIELD_NUMBER: _ClassVar[int]
     variables: _containers.RepeatedCompositeFieldContainer[Environment.Variable]
     def __init__(self, variables: _Optional[_Iterable[_Union[Environment.Variable, _Mapping]]] = ...) -> None: ...
 
 class Parameter(_message.Message):
     __slots__ = ("key", "value")
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     key: str
     value: str
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
@@ -1164,27 +781,18 @@ class Secret(_message.Message):
     __slots__ = ("type", "reference", "value")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        UNKNOWN: _ClassVar[Secret.Type]
-        REFERENCE: _ClassVar[Secret.Type]
-        VALUE: _ClassVar[Secret.Type]
     UNKNOWN: Secret.Type
     REFERENCE: Secret.Type
     VALUE: Secret.Type
     class Reference(_message.Message):
         __slots__ = ("name", "key")
-        NAME_FIELD_NUMBER: _ClassVar[int]
-        KEY_FIELD_NUMBER: _ClassVar[int]
         name: str
         key: str
         def __init__(self, name: _Optional[str] = ..., key: _Optional[str] = ...) -> None: ...
     class Value(_message.Message):
         __slots__ = ("data",)
-        DATA_FIELD_NUMBER: _ClassVar[int]
         data: bytes
         def __init__(self, data: _Optional[bytes] = ...) -> None: ...
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    REFERENCE_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     type: Secret.Type
     reference: Secret.Reference
     value: Secret.Value
@@ -1194,18 +802,12 @@ class Image(_message.Message):
     __slots__ = ("type", "docker", "cached")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        APPC: _ClassVar[Image.Type]
-        DOCKER: _ClassVar[Image.Type]
     APPC: Image.Type
     DOCKER: Image.Type
     class Docker(_message.Message):
         __slots__ = ("name",)
-        NAME_FIELD_NUMBER: _ClassVar[int]
         name: str
         def __init__(self, name: _Optional[str] = ...) -> None: ...
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    DOCKER_FIELD_NUMBER: _ClassVar[int]
-    CACHED_FIELD_NUMBER: _ClassVar[int]
     type: Image.Type
     docker: Image.Docker
     cached: bool
@@ -1215,23 +817,16 @@ class ContainerInfo(_message.Message):
     __slots__ = ("type", "docker", "mesos")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        DOCKER: _ClassVar[ContainerInfo.Type]
-        MESOS: _ClassVar[ContainerInfo.Type]
     DOCKER: ContainerInfo.Type
     MESOS: ContainerInfo.Type
     class DockerInfo(_message.Message):
         __slots__ = ("image",)
-        IMAGE_FIELD_NUMBER: _ClassVar[int]
         image: str
         def __init__(self, image: _Optional[str] = ...) -> None: ...
     class MesosInfo(_message.Message):
         __slots__ = ("image",)
-        IMAGE_FIELD_NUMBER: _ClassVar[int]
         image: Image
         def __init__(self, image: _Optional[_Union[Image, _Mapping]] = ...) -> None: ...
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    DOCKER_FIELD_NUMBER: _ClassVar[int]
-    MESOS_FIELD_NUMBER: _ClassVar[int]
     type: ContainerInfo.Type
     docker: ContainerInfo.DockerInfo
     mesos: ContainerInfo.MesosInfo
@@ -1239,33 +834,23 @@ class ContainerInfo(_message.Message):
 
 class ContainerStatus(_message.Message):
     __slots__ = ("container_id", "executor_pid")
-    CONTAINER_ID_FIELD_NUMBER: _ClassVar[int]
-    EXECUTOR_PID_FIELD_NUMBER: _ClassVar[int]
     container_id: ContainerID
     executor_pid: int
     def __init__(self, container_id: _Optional[_Union[ContainerID, _Mapping]] = ..., executor_pid: _Optional[int] = ...) -> None: ...
 
 class Labels(_message.Message):
     __slots__ = ("labels",)
-    LABELS_FIELD_NUMBER: _ClassVar[int]
     labels: _containers.RepeatedCompositeFieldContainer[Label]
     def __init__(self, labels: _Optional[_Iterable[_Union[Label, _Mapping]]] = ...) -> None: ...
 
 class Label(_message.Message):
     __slots__ = ("key", "value")
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     key: str
     value: str
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class Port(_message.Message):
     __slots__ = ("number", "name", "protocol", "visibility", "labels")
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
-    VISIBILITY_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
     number: int
     name: str
     protocol: str
@@ -1275,7 +860,6 @@ class Port(_message.Message):
 
 class Ports(_message.Message):
     __slots__ = ("ports",)
-    PORTS_FIELD_NUMBER: _ClassVar[int]
     ports: _containers.RepeatedCompositeFieldContainer[Port]
     def __init__(self, ports: _Optional[_Iterable[_Union[Port, _Mapping]]] = ...) -> None: ...
 
@@ -1283,19 +867,9 @@ class DiscoveryInfo(_message.Message):
     __slots__ = ("visibility", "name", "environment", "location", "version", "ports", "labels")
     class Visibility(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        FRAMEWORK: _ClassVar[DiscoveryInfo.Visibility]
-        CLUSTER: _ClassVar[DiscoveryInfo.Visibility]
-        EXTERNAL: _ClassVar[DiscoveryInfo.Visibility]
     FRAMEWORK: DiscoveryInfo.Visibility
     CLUSTER: DiscoveryInfo.Visibility
     EXTERNAL: DiscoveryInfo.Visibility
-    VISIBILITY_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
-    LOCATION_FIELD_NUMBER: _ClassVar[int]
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    PORTS_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
     visibility: DiscoveryInfo.Visibility
     name: str
     environment: str
@@ -1307,21 +881,12 @@ class DiscoveryInfo(_message.Message):
 
 class WeightInfo(_message.Message):
     __slots__ = ("weight", "role")
-    WEIGHT_FIELD_NUMBER: _ClassVar[int]
-    ROLE_FIELD_NUMBER: _ClassVar[int]
     weight: float
     role: str
     def __init__(self, weight: _Optional[float] = ..., role: _Optional[str] = ...) -> None: ...
 
 class VersionInfo(_message.Message):
     __slots__ = ("version", "build_date", "build_time", "build_user", "git_sha", "git_branch", "git_tag")
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    BUILD_DATE_FIELD_NUMBER: _ClassVar[int]
-    BUILD_TIME_FIELD_NUMBER: _ClassVar[int]
-    BUILD_USER_FIELD_NUMBER: _ClassVar[int]
-    GIT_SHA_FIELD_NUMBER: _ClassVar[int]
-    GIT_BRANCH_FIELD_NUMBER: _ClassVar[int]
-    GIT_TAG_FIELD_NUMBER: _ClassVar[int]
     version: str
     build_date: str
     build_time: float
@@ -1333,18 +898,12 @@ class VersionInfo(_message.Message):
 
 class Flag(_message.Message):
     __slots__ = ("name", "value")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     name: str
     value: str
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class Role(_message.Message):
     __slots__ = ("name", "weight", "frameworks", "resources")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    WEIGHT_FIELD_NUMBER: _ClassVar[int]
-    FRAMEWORKS_FIELD_NUMBER: _ClassVar[int]
-    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     name: str
     weight: float
     frameworks: _containers.RepeatedCompositeFieldContainer[FrameworkID]
@@ -1353,8 +912,6 @@ class Role(_message.Message):
 
 class Metric(_message.Message):
     __slots__ = ("name", "value")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     name: str
     value: float
     def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...

@@ -9,9 +9,6 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 class QuotaInfo(_message.Message):
     __slots__ = ("role", "principal", "guarantee")
-    ROLE_FIELD_NUMBER: _ClassVar[int]
-    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
-    GUARANTEE_FIELD_NUMBER: _ClassVar[int]
     role: str
     principal: str
     guarantee: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
@@ -21,21 +18,14 @@ class QuotaConfig(_message.Message):
     __slots__ = ("role", "guarantees", "limits")
     class GuaranteesEntry(_message.Message):
         __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
         key: str
         value: _mesos_pb2.Value.Scalar
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_mesos_pb2.Value.Scalar, _Mapping]] = ...) -> None: ...
     class LimitsEntry(_message.Message):
         __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
         key: str
         value: _mesos_pb2.Value.Scalar
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_mesos_pb2.Value.Scalar, _Mapping]] = ...) -> None: ...
-    ROLE_FIELD_NUMBER: _ClassVar[int]
-    GUARANTEES_FIELD_NUMBER: _ClassVar[int]
-    LIMITS_FIELD_NUMBER: _ClassVar[int]
     role: str
     guarantees: _containers.MessageMap[str, _mesos_pb2.Value.Scalar]
     limits: _containers.MessageMap[str, _mesos_pb2.Value.Scalar]
@@ -43,8 +33,6 @@ class QuotaConfig(_message.Message):
 
 class QuotaStatus(_message.Message):
     __slots__ = ("infos", "configs")
-    INFOS_FIELD_NUMBER: _ClassVar[int]
-    CONFIGS_FIELD_NUMBER: _ClassVar[int]
     infos: _containers.RepeatedCompositeFieldContainer[QuotaInfo]
     configs: _containers.RepeatedCompositeFieldContainer[QuotaConfig]
     def __init__(self, infos: _Optional[_Iterable[_Union[QuotaInfo, _Mapping]]] = ..., configs: _Optional[_Iterable[_Union[QuotaConfig, _Mapping]]] = ...) -> None: ...
