@@ -186,7 +186,7 @@ class OnStream(NamedTuple):
 
     ask: int
     what: str
-    task: list[int]
+    task: Task
     stream: str
     argv: list[str]
     env: dict[str, str]
