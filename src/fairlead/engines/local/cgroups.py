@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from fairlead.engines.local.proc import unless_missing, with_spare
+from fairlead.engines.local.proc import signal_each, unless_missing, with_spare
 
 PERIOD = 100_000  # microseconds
 ROUNDS = 100
@@ -177,9 +177,7 @@ class Group:
                     return
         for _ in range(ROUNDS):
             pids = self.pids()
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+            signal_each(pids, signal.SIGKILL)
             if not pids:
                 return
 

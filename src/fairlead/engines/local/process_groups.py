@@ -298,7 +298,7 @@ class ProcessGroups:
         """Send a signal to all processes of the group."""
         if group.status is None:
             signal_group(group, number)
-        _signal_each(self.members(group), number)
+        proc.signal_each(self.members(group), number)
 
     def clear(self, group: ProcessGroup, now: float) -> bool:
         """Kill what is left if its first process has ended or its grace is over. Return whether nothing is left."""
@@ -325,7 +325,7 @@ class ProcessGroups:
         if group.cgroup:
             group.cgroup.kill()
         else:
-            _signal_each(members, signal.SIGKILL)
+            proc.signal_each(members, signal.SIGKILL)
 
     def members(self, group: ProcessGroup) -> set[int]:
         """Return the processes of the group without its first."""
@@ -407,7 +407,7 @@ class ProcessGroups:
             unknown = {pid for pid in unknown if environments.get(pid, b"") is None and proc.session(pid)}
             if not left and (not unknown or time.monotonic() > until - 9):
                 break
-            _signal_each(left, signal.SIGKILL)
+            proc.signal_each(left, signal.SIGKILL)
             time.sleep(0.01)
         if self.cgroups:
             for cgroup in cgroups:
@@ -441,9 +441,3 @@ def signal_group(group: ProcessGroup, number: int) -> None:
 def _has_ended(pid: int) -> bool:
     """Return whether an unreaped child is a zombie."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def _signal_each(pids: set[int], number: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # a command that became another user, such as sudo
-            os.kill(pid, number)
