@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -304,7 +304,7 @@ class Tasks:
     def _must_pause(self, run: Running, since: float) -> bool:
         if not self._room_is_low or run.group.status is not None or run.group.kill_at is not None:
             return False
-        return run.paused or _changed_at(run.given.output) >= since
+        return run.paused or any(file.st_mtime >= since for file in _output_files(run.given.output))
 
     def _pause(self, run: Running, stop: bool) -> None:
         run.paused = stop
@@ -365,7 +365,8 @@ class Tasks:
             if run.group.status is None:
                 memory, output = run.given.limits.memory, run.given.limits.output
                 run.over_memory |= bool(memory) and self._groups.is_over_memory(run.group, memory)
-                run.over_output |= bool(output) and _size_of_output(run.given.output) > output
+                blocks = sum(file.st_blocks for file in _output_files(run.given.output)) if output else 0
+                run.over_output |= 512 * blocks > output
                 if run.over_memory or run.over_output:
                     self._groups.kill(run.group)
 
@@ -393,15 +394,6 @@ class Tasks:
         return any(run.group.status is not None or run.group.kill_at is not None for run in self.running.values())
 
 
-def _changed_at(path: str) -> float:
-    """Return when a task wrote last, by the file system's clock; 0 if its output was removed."""
-    changed = 0.0
-    for name in ("out", "err"):
-        with contextlib.suppress(OSError):
-            changed = max(changed, os.stat(f"{path}.{name}").st_mtime)
-    return changed
-
-
 def _known_as(task: Task, work: Command | Call) -> str:
     """Return the index that the task sees."""
     index = str(task[1])
@@ -424,13 +416,11 @@ def _with_index(word: str, index: str) -> str:
     return "{index}".join(part.replace("{index}", index) for part in word.split("{{index}}"))
 
 
-def _size_of_output(path: str) -> int:
-    """Return the disk space of a task's output in bytes; 0 if it was removed."""
-    size = 0
+def _output_files(path: str) -> Iterator[os.stat_result]:
+    """Yield what the file system says of a task's output, unless it was removed."""
     for name in ("out", "err"):
         with contextlib.suppress(OSError):
-            size += 512 * os.stat(f"{path}.{name}").st_blocks
-    return size
+            yield os.stat(f"{path}.{name}")
 
 
 def _how_it_ended(run: Running) -> tuple[Outcome, int]:
