@@ -307,11 +307,6 @@ class Supervisor:
                 self.cards.end()  # this scheduler may not know what they report
                 if self.lease is not None:
                     self.lease.reset()
-            case _:
-                self._hear_with_lease(message)
-
-    def _hear_with_lease(self, message: messages.Message) -> None:
-        match message:
             case messages.LeaseTerms(lost_after, grace):
                 if self.lease is None:
                     self.lease = Lease(lost_after, grace)
@@ -466,11 +461,6 @@ class Supervisor:
             self._report_started(task)
         self._report_paused()
 
-    def _report_closed(self) -> None:
-        """Report whose tasks cannot run here."""
-        why = {name: "no account" if code == errno.ENOENT else "another uid" for name, code in self.tasks.closed_to.items()}
-        self.scheduler.report("closed", to=why)
-
     def _hear_of_cards(self, cards: list[Any]) -> None:
         self.tasks.busy_cards = {index for index, busy, *_ in cards if busy}
         self.scheduler.report("cards", cards=cards)
@@ -501,7 +491,8 @@ class Supervisor:
             outcome = Outcome.NOT_STARTED
         elif outcome == Outcome.LOST and code:
             self.closed_until = time.monotonic() + CLOSED_FOR
-            self._report_closed()  # first, so that it does not come back
+            why = {name: "no account" if code == errno.ENOENT else "another uid" for name, code in self.tasks.closed_to.items()}
+            self.scheduler.report("closed", to=why)  # first, so that it does not come back
         end = self.ended[task] = (outcome, code, *used)
         self.spool.note("ended", task, *end)
         self._report_end(task, end)
