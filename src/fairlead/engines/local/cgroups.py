@@ -11,7 +11,6 @@ import resource
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import chain
 from math import inf
 from pathlib import Path
@@ -37,8 +36,7 @@ WHOLE = 2**10
 """Bytes: a shorter piece is the last of a file, since the kernel fills nearly a page with each of the others."""
 
 
-@dataclass(frozen=True)
-class Hierarchy:
+class Hierarchy(NamedTuple):
     """A mounted hierarchy, our folder in it, and what it can limit.
 
     back : two files, open to write, by which a thread returns to our own cgroup, or else to our folder; none if it cannot.

@@ -100,9 +100,6 @@ class ChildSetup(NamedTuple):
     cgroup: Group | None
     record: StartRecord | None
 
-    def is_worker(self) -> bool:
-        return self.record is None and self.input is None
-
 
 def become(program: Program, files: list[int], setup: ChildSetup, report: int, spare: list[int]) -> NoReturn:
     """Execute the program in the forked child: `files` become descriptors 1 and up, `setup.input` becomes 0.
@@ -136,7 +133,7 @@ def become(program: Program, files: list[int], setup: ChildSetup, report: int, s
         at = "account"
         own = _act_as(setup.person) if setup.person is not None else own_environment()
         environment = {os.fsencode(name): os.fsencode(value) for name, value in own.items()}
-        if setup.is_worker():  # an idle one is stopped, and would not notice that we are gone
+        if setup.record is None and setup.input is None:  # an idle worker is stopped, and would not notice that we are gone
             _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         at = "folder"
         cwd = program.cwd.encode(program.encoding)
