@@ -17,19 +17,13 @@ from typing import NamedTuple
 
 from fairlead.engines.local import proc
 from fairlead.engines.local.cgroups import Cgroups, Group
-from fairlead.engines.local.child import ChildSetup, Ends, Failure, become
+from fairlead.engines.local.child import ChildSetup, Ends, Failure, ProcessSpec, become
 from fairlead.engines.local.kernel import vfork
-from fairlead.engines.local.messages import Limits, Person, Program
+from fairlead.engines.local.messages import Program
 from fairlead.engines.local.output import open_output
 from fairlead.engines.local.spawn import prepared
 from fairlead.engines.local.spool import StartRecord
-from fairlead.engines.local.standard_input import StandardInput
 
-THREADS = (
-    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
-    "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS", "JULIA_NUM_THREADS", "GOMAXPROCS",
-)  # fmt: skip
-"""Variables that size thread pools."""
 SPARE = 3
 """Descriptors that a fork of this process needs until exec; without them none is forked."""
 MARK = "FAIRLEAD_ATTEMPT"
@@ -50,24 +44,6 @@ class Used(NamedTuple):
 
 
 NOTHING = Used(0, 0)
-
-
-class ProcessSpec(NamedTuple):
-    """The setup of a process: limits, environment, GPUs, and the path of its output without .out or .err.
-
-    `person` is the user to run as; None for the supervisor's own. `export` is a file with more environment variables.
-    `cores` is the CPU affinity; empty for all. `input` is standard input; None for nothing. `signal` asks it to stop.
-    """
-
-    limits: Limits
-    env: dict[str, str]
-    gpus: list[int]
-    output: str
-    person: Person | None
-    export: str
-    cores: list[int]
-    input: StandardInput | None = None
-    signal: int = signal.SIGTERM
 
 
 class ProcessGroup:
@@ -140,8 +116,7 @@ class ProcessGroups:
                 owner = given.person.uid if given.person is not None else os.geteuid()
                 group.cgroup = self.cgroups.create(name, owner, given.limits.memory, given.limits.cpu)
                 group.cgroup.limit(given.limits.memory, given.limits.cpu)  # before any process is in it
-            unless_set = threads(given.limits.cpu)
-            setup = ChildSetup(given.person, given.export, unless_set, given.cores, given.input, group.cgroup, record)
+            setup = ChildSetup(given, given.input, group.cgroup, record)
             if not more and (run := prepared(program, files, setup)) is not None:
                 self._starting.append((start, setup, run()))
                 return group
@@ -200,7 +175,7 @@ class ProcessGroups:
         `begun` is called with why it was not executed, if so, and that in words; `ended` with its wait status. Raises OSError.
         """
         program = program._replace(env={**program.env, **given.env, MARK: group.mark})
-        setup = ChildSetup(given.person, given.export, threads(given.limits.cpu), given.cores, ends, group.cgroup, None)
+        setup = ChildSetup(given, ends, group.cgroup, None)
 
         def hear_of_start(failure: Failure | None) -> None:
             if group.cgroup:
@@ -425,11 +400,6 @@ def _give_away(start: _Start) -> None:
 def since_boot() -> int:
     """Return milliseconds since boot, including suspend."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 10**6
-
-
-def threads(milli_cpu: int) -> dict[str, str]:
-    """Return the variables that size thread pools to the requested CPU; none if no CPU was requested."""
-    return dict.fromkeys(THREADS, str(-(-milli_cpu // 1000))) if milli_cpu else {}
 
 
 def signal_group(group: ProcessGroup, number: int) -> None:

@@ -18,6 +18,7 @@ from fairlead.disk_room import room_on
 from fairlead.engines.local import proc, process_groups
 from fairlead.engines.local.cards import visible
 from fairlead.engines.local.checkpoints import VARIABLE, Checkpoints
+from fairlead.engines.local.child import ProcessSpec
 from fairlead.engines.local.messages import Call, Command, Feed, Gang, Program, Start, Task
 from fairlead.engines.local.output import note_attempt, open_output
 from fairlead.engines.local.spool import StartRecord
@@ -36,9 +37,7 @@ FILE_TIME_LAG = 0.1
 class Running:
     """A task with processes left. `worker` is set for Python calls only."""
 
-    def __init__(
-        self, task: Task, given: process_groups.ProcessSpec, group: process_groups.ProcessGroup, worker: Worker | None
-    ) -> None:
+    def __init__(self, task: Task, given: ProcessSpec, group: process_groups.ProcessGroup, worker: Worker | None) -> None:
         self.task, self.given, self.group, self.worker = task, given, group, worker
         self.over_memory = self.over_output = self.paused = self.idled = False
         self.program: Program | None = None  # None for a call
@@ -131,7 +130,7 @@ class Tasks:
             self.checkpoints.give_up(task, error)
             raise
 
-    def _give(self, task: Task, start: Start) -> process_groups.ProcessSpec:
+    def _give(self, task: Task, start: Start) -> ProcessSpec:
         (job, index, number), limits = task, start.limits
         env = {"FAIRLEAD_JOB": str(job), "FAIRLEAD_INDEX": _known_as(task, start.work), "FAIRLEAD_NUMBER": str(number)}
         if number > 1:
@@ -154,7 +153,7 @@ class Tasks:
         if number > 1:
             note_attempt(f"{folder}/{index}", number)
         env[VARIABLE] = self.checkpoints.make(task, start.person)
-        given = process_groups.ProcessSpec(limits, env, gpus, f"{folder}/{index}", start.person, "", [], signal=start.signal)
+        given = ProcessSpec(limits, env, gpus, f"{folder}/{index}", start.person, "", [], signal=start.signal)
         if isinstance(start.work, Command):
             return given._replace(export=start.work.export, cores=self._free_cores(limits.cpu))
         return given
@@ -188,7 +187,7 @@ class Tasks:
         return free[:count] if not rest and 0 < count <= len(free) and count < len(there) else []
 
     def _start_command(
-        self, task: Task, work: Command, given: process_groups.ProcessSpec, failed: Callable[[OSError], None], record: StartRecord
+        self, task: Task, work: Command, given: ProcessSpec, failed: Callable[[OSError], None], record: StartRecord
     ) -> None:
         program = work.program
         if work.numbered:
@@ -224,7 +223,7 @@ class Tasks:
         else:
             self._answer(piece.ask, over=True)
 
-    def _start_call(self, task: Task, call: Call, given: process_groups.ProcessSpec) -> None:
+    def _start_call(self, task: Task, call: Call, given: ProcessSpec) -> None:
         job, index, _ = task
         message = {"payload": call.payload, "job": job, "index": index, "env": given.env, "dial": self._dial()}
         files = open_output(given.output, given.person)
