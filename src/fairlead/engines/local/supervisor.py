@@ -47,12 +47,11 @@ from typing import Any
 
 import fairlead
 from fairlead.data_folder import NotPlain, remove_folder
-from fairlead.engines.local import guardian, messages, proc
+from fairlead.engines.local import fence, guardian, messages, proc
 from fairlead.engines.local.card_use import CardWatch
 from fairlead.engines.local.cgroups import find
 from fairlead.engines.local.checkpoints import Checkpoints
 from fairlead.engines.local.child import FILES, load_directory, uid_here
-from fairlead.engines.local.fence import Fence
 from fairlead.engines.local.fetching import FetchedSessions, session_to_fetch
 from fairlead.engines.local.lease import Lease
 from fairlead.engines.local.member import read_membership
@@ -118,7 +117,7 @@ class Supervisor:
         self.until_dialed = 0.0
         self.busy_at = self.checked_at = time.monotonic()
         load_directory()
-        self.scheduler = SchedulerConnection(folder, self.selector, Fence(folder).refuses, self._hear)
+        self.scheduler = SchedulerConnection(folder, self.selector, partial(fence.refuses, folder), self._hear)
         _wake_when_a_child_ends(self.selector)
 
     def run(self) -> None:
