@@ -20,7 +20,7 @@ from typing import NamedTuple, NoReturn
 from fairlead.engines.local.cgroups import Group
 from fairlead.engines.local.messages import Limits, Person, Program
 from fairlead.engines.local.spool import StartRecord
-from fairlead.engines.local.standard_input import StandardInput
+from fairlead.engines.local.standard_input import Feeder, StandardInput
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SET_PDEATHSIG, _SET_NO_NEW_PRIVS = 1, 38
@@ -79,13 +79,6 @@ def load_directory() -> None:
         os.getgrouplist(own.pw_name, own.pw_gid)
 
 
-class Ends(NamedTuple):
-    """The descriptor that becomes a child's standard input, and True if it is a terminal."""
-
-    theirs: int
-    terminal: bool
-
-
 class ProcessSpec(NamedTuple):
     """The setup of a process: limits, environment, GPUs, and the path of its output without .out or .err.
 
@@ -114,7 +107,7 @@ class ChildSetup(NamedTuple):
     """
 
     given: ProcessSpec
-    input: StandardInput | Ends | None
+    input: Feeder | None
     cgroup: Group | None
     record: StartRecord | None
 

@@ -17,12 +17,13 @@ from typing import NamedTuple
 
 from fairlead.engines.local import proc
 from fairlead.engines.local.cgroups import Cgroups, Group
-from fairlead.engines.local.child import ChildSetup, Ends, Failure, ProcessSpec, become
+from fairlead.engines.local.child import ChildSetup, Failure, ProcessSpec, become
 from fairlead.engines.local.kernel import vfork
 from fairlead.engines.local.messages import Program
 from fairlead.engines.local.output import open_output
 from fairlead.engines.local.spawn import prepared
 from fairlead.engines.local.spool import StartRecord
+from fairlead.engines.local.standard_input import Feeder
 
 SPARE = 3
 """Descriptors that a fork of this process needs until exec; without them none is forked."""
@@ -166,7 +167,7 @@ class ProcessGroups:
         program: Program,
         given: ProcessSpec,
         files: list[int],
-        ends: Ends,
+        feeder: Feeder,
         begun: Callable[[Failure | None, str], None],
         ended: Callable[[int], None],
     ) -> int:
@@ -175,7 +176,7 @@ class ProcessGroups:
         `begun` is called with why it was not executed, if so, and that in words; `ended` with its wait status. Raises OSError.
         """
         program = program._replace(env={**program.env, **given.env, MARK: group.mark})
-        setup = ChildSetup(given, ends, group.cgroup, None)
+        setup = ChildSetup(given, feeder, group.cgroup, None)
 
         def hear_of_start(failure: Failure | None) -> None:
             if group.cgroup:

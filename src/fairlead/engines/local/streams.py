@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fairlead.engines.local.child import Ends, Failure
+from fairlead.engines.local.child import Failure
 from fairlead.engines.local.messages import Feed, OnStream, Program, Task
 from fairlead.engines.local.process_groups import ProcessGroups
 from fairlead.engines.local.standard_input import PIECE, Feeder, listen
@@ -45,7 +45,7 @@ class Stream(Feeder):
     def attach(self, groups: ProcessGroups, run: Running, program: Program, size: list[int]) -> None:
         """Start a program in a task's group; its input and output are pipes, or a terminal of this size. Raises OSError."""
         pairs = [os.openpty()] if size else [os.pipe2(os.O_CLOEXEC)[::-1], *(os.pipe2(os.O_CLOEXEC) for _ in range(2))]
-        (self._writer, first), *more = pairs
+        (self._writer, self.theirs), *more = pairs
         self._readers = {self._writer: "out"} if size else {more[0][0]: "out", more[1][0]: "err"}
         self.terminal = bool(size)
         theirs = [their for _, their in pairs]
@@ -56,8 +56,7 @@ class Stream(Feeder):
                     os.fchown(their, run.given.person.uid, -1)
             if size:
                 self._resize(size)
-            ends = Ends(first, self.terminal)
-            self._pid = groups.attach(run.group, program, run.given, theirs[1:], ends, self._has_begun, self._has_ended)
+            self._pid = groups.attach(run.group, program, run.given, theirs[1:], self, self._has_begun, self._has_ended)
         except OSError:
             self.close()
             raise
