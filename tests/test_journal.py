@@ -16,7 +16,7 @@ from tests.memory_store import MemoryStore
 
 import fairlead
 import stored_journal
-from fairlead.engines.local.fence import Fence
+from fairlead.engines.local import fence
 from fairlead.engines.local.messages import Greet
 from fairlead.journal import (
     Envelope,
@@ -858,21 +858,20 @@ def test_a_backup_is_obeyed_by_the_machines_that_joined_and_gives_no_number_of_w
     journal.append([NodeAdmitted(at=9, node="n1", certificate="PEM")])
     journal.close()
     shutil.copytree(path.parent, backup := tmp_path / "backup")
-    fence = Fence(tmp_path)
     for number in range(2, 7):
         with contextlib.closing(Journal(SqlStore(path))) as journal:
             journal.recover()
             journal.begin()
-            assert not fence.refuses(Greet(journal.id, journal.epoch, str(number)))
+            assert not fence.refuses(tmp_path, Greet(journal.id, journal.epoch, str(number)))
             journal.append([JobSubmitted(at=10 + number, id=number, job=Job("A", {"cpu": 500}))])
     repair.adopt(backup / path.name)
     with contextlib.closing(Journal(SqlStore(backup / path.name))) as adopted:
         state = adopted.recover()
         adopted.begin()
         assert adopted.id == journal.id
-        assert not fence.refuses(Greet(adopted.id, adopted.epoch, "adopted"))
+        assert not fence.refuses(tmp_path, Greet(adopted.id, adopted.epoch, "adopted"))
         assert state.index.last > number
-    assert fence.refuses(Greet(journal.id, journal.epoch + 1, "the other"))
+    assert fence.refuses(tmp_path, Greet(journal.id, journal.epoch + 1, "the other"))
     assert not repair.examine(backup / path.name).wrong
 
 

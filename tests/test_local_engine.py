@@ -32,15 +32,16 @@ from fairlead.calls import worker
 from fairlead.engines.contract import Launches, NodeUp, Superseded, Where
 from fairlead.engines.local import cgroups, proc, reports
 from fairlead.engines.local.checkpoints import Checkpoints
-from fairlead.engines.local.child import ChildSetup, Ends
+from fairlead.engines.local.child import ChildSetup, ProcessSpec
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.kernel import vfork
 from fairlead.engines.local.machine import kept, this_machine
 from fairlead.engines.local.member import Membership, start_member, supervisor_in
 from fairlead.engines.local.messages import Limits, Person, Program
-from fairlead.engines.local.process_groups import ProcessGroup, ProcessGroups, ProcessSpec
+from fairlead.engines.local.process_groups import ProcessGroup, ProcessGroups
 from fairlead.engines.local.spawn import prepared
 from fairlead.engines.local.spool import StartRecord
+from fairlead.engines.local.standard_input import Feeder
 from fairlead.engines.remote.engine import Serving
 from fairlead.engines.remote.joined import JoinedEngine
 from fairlead.model.cards import cards_of
@@ -1623,7 +1624,9 @@ def test_a_group_is_kept_for_other_tasks_only_once_nobody_may_join_it(tmp_path):
     group.cgroup.limit(0, 0)
     program, null = Program(["/bin/true"], "/", {"PATH": "/bin"}, "utf-8"), os.open(os.devnull, os.O_RDWR)
     spec = ProcessSpec(Limits(0, 0, 0, 0, []), {}, [], "", None, "", [])
-    pid = groups.attach(group, program, spec, [null, null], Ends(null, False), lambda *why: left.append(why), left.append)
+    feeder = Feeder(selector, print)
+    feeder.theirs = null
+    pid = groups.attach(group, program, spec, [null, null], feeder, lambda *why: left.append(why), left.append)
     assert not group.cgroup.remove()
     assert idle.take(7) is None
     while not left:
@@ -1667,9 +1670,10 @@ def test_a_program_with_little_cpu_is_forked(tmp_path):
     """In a spawn it would keep a thread of the supervisor waiting for the next period, and all starts after it."""
     null, setups = os.open(os.devnull, os.O_RDWR), {}
     mine, tasks = cgroups.Hierarchy(tmp_path, 1, memory=False, cpu=True), f"{tmp_path}/tasks"
+    spec = ProcessSpec(Limits(0, 0, 0, 0, []), {}, [], "", None, "", [])
     for cpu in (0, 99, 100):
         group = cgroups.Group(cgroups.Made([(mine, str(tmp_path))], 7, 0, cpu, {tasks: null}))
-        setups[cpu] = ChildSetup(None, "", {}, [], None, group, StartRecord(null, b"["))
+        setups[cpu] = ChildSetup(spec, None, group, StartRecord(null, b"["))
     program = Program(["true"], "/", {}, "utf-8")
     assert [prepared(program, [null, null], setup) is None for setup in setups.values()] == [False, True, False]
     os.close(null)

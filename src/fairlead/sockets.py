@@ -4,7 +4,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 _CREDENTIALS = struct.Struct("3i")
 """The result of SO_PEERCRED: pid, uid, gid."""
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
-_ESTABLISHED = "01"
-"""State of an established connection in those tables."""
+_ESTABLISHED, _LISTENING = "01", "0A"
+"""States of a connection in those tables."""
 _SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _REQUEST, _STATE_AT, _UID_AT = 4, 20, 1, 17, 80
 """Of sock_diag(7): the protocol, the type of a message, the flag of a request, and where an answer has state and uid."""
 MAPPED = "0000000000000000FFFF0000"
@@ -115,6 +115,17 @@ def _row_of(here: tuple[str, int], there: tuple[str, int], tables: tuple["str | 
             if found >= 0:
                 return text[found:].split(maxsplit=9)
     return None
+
+
+def listeners() -> dict[str, set[int]]:
+    """Return the uids of the processes that listen on TCP ports here, by address and port as in the kernel's tables."""
+    found: dict[str, set[int]] = {}
+    for table in _TABLES:
+        with suppress(OSError), open(table, encoding="ascii") as file:  # noqa: PTH123 as above
+            for fields in map(str.split, file):
+                if fields[3] == _LISTENING:
+                    found.setdefault(fields[1], set()).add(int(fields[7]))
+    return found
 
 
 def in_table(host: str, port: int) -> str:

@@ -43,14 +43,10 @@ def start(dial: dict[str, Any]) -> tuple[socket.socket, "subprocess.Popen[bytes]
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     package = str(Path(__file__).parents[2])
-    words = [
-        sys.executable,
-        "-S",
-        "-c",
-        f"import sys; sys.path.insert(0, {package!r}); from fairlead.calls import relay; relay.main()",
-    ]
+    code = f"import sys; sys.path.insert(0, {package!r}); from fairlead.calls import relay; relay.main()"
     with theirs:
-        process = subprocess.Popen([*words, str(theirs.fileno())], pass_fds=[theirs.fileno()], cwd="/")
+        words = [sys.executable, "-S", "-c", code, str(theirs.fileno())]
+        process = subprocess.Popen(words, pass_fds=[theirs.fileno()], cwd="/")
     ours.send(json.dumps(dial).encode())
     return ours, process
 

@@ -9,7 +9,6 @@ import os
 import socket
 import ssl
 import struct
-from collections.abc import Iterable, Mapping
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import NamedTuple
@@ -17,12 +16,10 @@ from urllib.parse import unquote, urlsplit
 
 from fairlead.data_folder import SYSTEM_SOCKET, home_folder, mark_of, socket_of
 from fairlead.locks import holding
-from fairlead.sockets import MAPPED, in_table, is_loopback, socket_name, uid_of_peer
+from fairlead.sockets import MAPPED, in_table, is_loopback, listeners, socket_name, uid_of_peer
 
 LOCALHOST = ("127.0.0.1", "::1")
 """The addresses of `localhost`."""
-LISTENING = "0A"
-"""State of a listening socket in /proc/net/tcp."""
 
 
 class NotTrusted(RuntimeError):
@@ -96,9 +93,10 @@ def connect_to(path: Path, timeout: float | None) -> socket.socket:
 
 def trusted_host(host: str, port: int) -> str:
     """Return the first address of a loopback host where only root or you listen at a port. Raises NotTrusted."""
-    listeners, strangers = _listeners(), set()
+    there, strangers = listeners(), set()
     for address in LOCALHOST if host == "localhost" else (host,):
-        owners = _first(listeners, _candidates(address, port))
+        candidates = (set().union(*(there.get(each, ()) for each in same)) for same in _candidates(address, port))
+        owners: set[int] = next(filter(None, candidates), set())
         others = owners - {0, os.geteuid()}
         if owners and not others:
             return address
@@ -140,21 +138,6 @@ def is_local_port(address: Address) -> bool:
     return address.socket is None and not address.tls and is_loopback(address.host)
 
 
-def _listeners() -> Mapping[str, set[int]]:
-    """Return the uids of the processes that listen, by address and port as the kernel writes them."""
-    found: dict[str, set[int]] = {}
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            lines = Path(table).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for line in lines:
-            fields = line.split()
-            if fields[3] == LISTENING:
-                found.setdefault(fields[1], set()).add(int(fields[7]))
-    return found
-
-
 def _candidates(host: str, port: int) -> list[list[str]]:
     """Return the local addresses of listeners that get connections to an address, as the kernel writes them, preferred first.
 
@@ -165,9 +148,3 @@ def _candidates(host: str, port: int) -> list[list[str]]:
         return [[in_table(host, port)], [in_table("::", port)]]
     exact, every = in_table(host, port), in_table("0.0.0.0", port)  # noqa: S104
     return [[exact, MAPPED + exact], [every, MAPPED + every], [in_table("::", port)]]
-
-
-def _first(found: Mapping[str, set[int]], candidates: Iterable[Iterable[str]]) -> set[int]:
-    """Return the uids at the first candidates with any."""
-    owners = (set().union(*(found.get(each, ()) for each in same)) for same in candidates)
-    return next(filter(None, owners), set())

@@ -32,6 +32,11 @@ class PackedCode(NamedTuple):
     data: bytes
     root: Path
 
+    def within(self, path: Path | str) -> str | None:
+        """Return a path relative to the folder; None if it is elsewhere."""
+        real = Path(path).resolve()
+        return str(real.relative_to(self.root)) if real.is_relative_to(self.root) else None
+
 
 class _Rules(NamedTuple):
     """The patterns of an ignore file, last first, and the folder to which they apply."""

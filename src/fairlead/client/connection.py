@@ -15,8 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from fairlead.client.address import NotTrusted, connect_to, find, is_local_port, is_starting, tls_context, trusted_host
@@ -40,7 +39,7 @@ class Body(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
-class Connection:
+class Connection(contextlib.AbstractContextManager["Connection"]):
     """A connection to a scheduler: that of a data folder, or the one that :mod:`fairlead.client.address` finds.
 
     Threads may share one. Raises ServiceError if no scheduler runs, or if it cannot be trusted. Requests are retried while the
@@ -108,10 +107,7 @@ class Connection:
         while self._idle:
             self._idle.pop().close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _request(self, method: str, path: str, headers: dict[str, str], body: Body | None = None) -> bytes:

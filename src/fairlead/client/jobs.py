@@ -58,8 +58,7 @@ class SubmittedJob:
 
     def info(self) -> JobInfo:
         """Return the job's request and the number of tasks by status."""
-        found: JobInfo = self._connection.get(f"/v1/jobs/{self.id}")
-        return found
+        return self._connection.get(f"/v1/jobs/{self.id}")
 
     def status(self) -> str:
         """Return the status: waiting, held, running, succeeded, failed or cancelled."""
@@ -92,19 +91,16 @@ class SubmittedJob:
 
     def why(self) -> Why:
         """Explain why the job is waiting."""
-        found: Why = self._connection.get(f"/v1/jobs/{self.id}/why")
-        return found
+        return self._connection.get(f"/v1/jobs/{self.id}/why")
 
     def when(self) -> WhenInfo:
         """Estimate when the job will start."""
-        found: WhenInfo = self._connection.get(f"/v1/jobs/{self.id}/when")
-        return found
+        return self._connection.get(f"/v1/jobs/{self.id}/when")
 
     def cancel(self, indices: Sequence[int] | None = None) -> bool:
         """Cancel the job, or some of its tasks. Return True if there was something to cancel."""
         body = {"indices": list(indices) if indices is not None else None}
-        changed: bool = self._connection.post(f"/v1/jobs/{self.id}/cancel", body)["changed"]
-        return changed
+        return self._connection.post(f"/v1/jobs/{self.id}/cancel", body)["changed"]
 
     def hold(self) -> None:
         """Keep waiting tasks from starting."""

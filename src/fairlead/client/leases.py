@@ -95,7 +95,7 @@ class Leases:
             if self.closed is not None:
                 raise self.closed
             self._begin()
-            shape = self._shapes.setdefault(options.key(), Shape(options, name))
+            shape = self._shapes.setdefault(repr(options), Shape(options, name))
             yield shape
             self._serve(shape)
             wakes = self._sleeps and shape.waits()

@@ -56,9 +56,6 @@ class Options:
         """Return whether each call is watched by itself, so that none are sent together."""
         return bool(self.retries) or self.time_limit is not None
 
-    def key(self) -> str:
-        return repr(self)
-
 
 def names_options(function: F) -> F:
     """Show each option in the signature of a function with ``**options``; type checkers see `CallOptions`."""

@@ -15,9 +15,7 @@ from fairlead.client.connection import Connection
 def send(connection: Connection, folder: Path, cwd: Path) -> dict[str, Any]:
     """Send a folder; return what a request for a job says of it. The job runs in `cwd`, if that is in the folder."""
     packed = pack_folder(folder)
-    real = cwd.resolve()
-    inside = str(real.relative_to(packed.root)) if real.is_relative_to(packed.root) else ""
-    setup = {"argv": ["-"], "code": packed.name, "inside": inside}
+    setup = {"argv": ["-"], "code": packed.name, "inside": packed.within(cwd) or ""}
     session = connection.post("/v1/sessions", setup)["id"]
     connection.put(f"/v1/sessions/{session}/payloads/{packed.name}", packed.data)
     return {"session": session, "payload": packed.name}

@@ -82,12 +82,6 @@ def _setup(code: "PackedCode | None") -> dict[str, Any]:
     argv, path = [sys.executable, "-P", worker.__file__], [str(Path(entry or here).absolute()) for entry in sys.path]
     more: dict[str, str] = {}
     if code is not None:
-        more = {"code": code.name, "inside": _within(here, code.root) or ""}
-        path, here = [_within(entry, code.root) or entry for entry in path], "/"
+        more = {"code": code.name, "inside": code.within(here) or ""}
+        path, here = [code.within(entry) or entry for entry in path], "/"
     return {**encoded({"argv": argv, "cwd": here, "env": dict(os.environ)}), "path": path, "python": python, **more}
-
-
-def _within(path: str, root: Path) -> str | None:
-    """Return a path relative to a folder; None if it is elsewhere."""
-    real = Path(path).resolve()
-    return str(real.relative_to(root)) if real.is_relative_to(root) else None

@@ -159,6 +159,18 @@ class EngineError(RuntimeError):
     """The engine cannot work here; the message says why."""
 
 
+def pick(attempts: Attempts, which: np.ndarray) -> Attempts:
+    """Return some of these attempts."""
+    return Attempts(attempts.job[which], attempts.index[which], attempts.number[which])
+
+
+def joined(several: Sequence[Attempts]) -> Attempts:
+    """Return the attempts of several, in order; one alone as it is."""
+    if len(several) == 1:
+        return several[0]
+    return Attempts(*map(np.concatenate, zip(*several, strict=True))) if several else NO_ATTEMPTS
+
+
 class Engine(Protocol):
     """Where tasks run. No call blocks; one thread makes all but `read_output`."""
 

@@ -32,7 +32,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fairlead.data_folder import write_private
-from fairlead.engines.contract import Attempts, EngineError, Launches
+from fairlead.engines.contract import EngineError, Launches, pick
 from fairlead.engines.remote.engine import RemoteEngine, Serving
 from fairlead.model.specs import Job, Node, Work
 from fairlead.ray import GROUP_WANTED
@@ -249,7 +249,7 @@ def host_towards(address: str) -> str:
 
 def _some(launches: Launches, which: np.ndarray, jobs: Mapping[int, Job]) -> Launches:
     """Select launches, with other jobs for some numbers."""
-    attempts = Attempts(*(column[which] for column in launches.attempts))
+    attempts = pick(launches.attempts, which)
     known = {number: jobs.get(number) or launches.jobs[number] for number in set(attempts.job.tolist())}
     return launches._replace(attempts=attempts, node=launches.node[which], jobs=known)
 

@@ -157,7 +157,7 @@ class SimulatedCluster:
         self.make_room(len(launches.node))
         new = kernel.start_new(self.truth, self.runs, *attempts, machines, launches.node, self.now)
         if len(new) < len(attempts.job):
-            attempts = contract.Attempts(*(column[new] for column in attempts))
+            attempts = contract.pick(attempts, new)
         self._started += [attempts] if len(new) else []
 
     def make_room(self, tasks: int) -> None:
@@ -169,7 +169,7 @@ class SimulatedCluster:
     def stop(self, attempts: contract.Attempts, grace: float, where: contract.Where = contract.NOWHERE) -> None:
         never = kernel.stop(self.truth, self.runs, attempts.job - 1, attempts.index, attempts.number, self.now, grace)
         if never.any():
-            chosen = contract.Attempts(*(column[never] for column in attempts))
+            chosen = contract.pick(attempts, never)
             signalled = np.full(len(chosen.job), Outcome.SIGNALLED, np.int64)
             self._ends.append(contract.Ends(chosen, signalled, np.full(len(chosen.job), SIGTERM, np.int64)))
 
@@ -190,7 +190,7 @@ class SimulatedCluster:
         ends, self._ends = self._ends, []
         news, self._news = self._news, []
         self._told += ends
-        return contract.Seen(known, _joined(started), _joined_ends(ends), news)
+        return contract.Seen(known, contract.joined(started), _joined_ends(ends), news)
 
     def acknowledge(self, attempts: contract.Attempts) -> None:
         if len(self._told) == 1 and self._told[0].attempts is attempts:
@@ -199,10 +199,9 @@ class SimulatedCluster:
         gone = set(_tuples(attempts))
         kept = []
         for end in self._told:
-            stays = [attempt not in gone for attempt in _tuples(end.attempts)]
-            if any(stays):
-                columns = contract.Attempts(*(column[stays] for column in end.attempts))
-                kept.append(contract.Ends(columns, end.outcome[stays], end.code[stays]))
+            stays = np.array([attempt not in gone for attempt in _tuples(end.attempts)], np.bool_)
+            if stays.any():
+                kept.append(contract.Ends(contract.pick(end.attempts, stays), end.outcome[stays], end.code[stays]))
         self._told = kept
 
     def limit(self, attempts: contract.Attempts, demands: Sequence[Quantities]) -> None:
@@ -215,7 +214,7 @@ class SimulatedCluster:
         size = int(self.truth.size[0])
         rows = np.sort(self.runs.heap[:size])
         running = contract.Attempts(self.runs.job[rows] + 1, self.runs.index[rows], self.runs.attempt[rows])
-        return _joined([running, *(end.attempts for end in self._told), *(end.attempts for end in self._ends)])
+        return contract.joined([running, *(end.attempts for end in self._told), *(end.attempts for end in self._ends)])
 
     def forget(self, jobs: Iterable[int]) -> None:
         pass  # no output
@@ -231,19 +230,13 @@ def _tuples(attempts: contract.Attempts) -> list[tuple[int, int, int]]:
     return list(zip(*(column.tolist() for column in attempts), strict=True))
 
 
-def _joined(several: Sequence[contract.Attempts]) -> contract.Attempts:
-    if len(several) == 1:
-        return several[0]
-    return contract.Attempts(*map(np.concatenate, zip(*several, strict=True))) if several else contract.NO_ATTEMPTS
-
-
 def _joined_ends(several: Sequence[contract.Ends]) -> contract.Ends:
     if len(several) == 1:
         return several[0]
     if not several:
         return contract.NO_ENDS
     return contract.Ends(
-        _joined([end.attempts for end in several]),
+        contract.joined([end.attempts for end in several]),
         np.concatenate([end.outcome for end in several]),
         np.concatenate([end.code for end in several]),
     )

@@ -15,6 +15,7 @@ from math import inf
 import numpy as np
 from msgspec.structs import replace
 
+from fairlead.engines import contract
 from fairlead.engines.contract import NO_ATTEMPTS, NOWHERE, Attempts, Ends, Engine, Launches, NodeDraining, NodeUp, Seen, Where
 from fairlead.journal import ENGINE, Journal, JournalFull, JournalLost, Unrecorded, named_node
 from fairlead.model.specs import Job
@@ -127,7 +128,10 @@ class Scheduler:
         self._observe(now)
         if now >= self._to_repeat_at or now < self._to_repeat_at - 2 * self._repeat_after:
             self._to_repeat_at = now + self._repeat_after
-            self._tell_again()
+            if self.reconciled:  # unanswered requests were recorded by an earlier step
+                tell_again(self.state, self.engine)
+            else:
+                self.engine.take_inventory()
         elif self._back:
             tell_again(self.state, self.engine, self._back)
         self._back = frozenset()
@@ -192,13 +196,6 @@ class Scheduler:
             else:
                 self._back = seen.of
 
-    def _tell_again(self) -> None:
-        """Repeat unanswered requests. All of them were recorded by an earlier step."""
-        if self.reconciled:
-            tell_again(self.state, self.engine)
-        else:
-            self.engine.take_inventory()
-
     def _record(self) -> None:
         if self._unsaved:
             try:
@@ -251,8 +248,8 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
         rows = state.current_tasks(started)
         chosen = first_mentions(state.view(), rows, PLACED)
         if len(chosen) < len(rows):
-            strays.append(_pick(started, rows == NONE))
-            started, (since, cards) = _pick(started, chosen), _those([since, cards], chosen)
+            strays.append(contract.pick(started, rows == NONE))
+            started, (since, cards) = contract.pick(started, chosen), _those([since, cards], chosen)
         if len(chosen):
             cards = cards.ravel() if cards.any() else NO_ATTEMPTS.job
             found.append(facts.TasksStarted(at=now, **_columns(started), ago=since, cards=cards))
@@ -260,18 +257,18 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
         rows = state.current_tasks(seen.checkpointed)
         news = (rows != NONE) & (state.tasks.kept_at[rows] < now - seen.ago / 1000)
         if news.any():
-            found.append(facts.TasksCheckpointed(at=now, **_columns(_pick(seen.checkpointed, news)), ago=seen.ago[news]))
+            found.append(facts.TasksCheckpointed(at=now, **_columns(contract.pick(seen.checkpointed, news)), ago=seen.ago[news]))
     if len(outcome):
         over = state.current_tasks(ended)
         chosen = first_mentions(state.view(), over, NONE)
         if len(chosen) < len(over):
-            ended, outcome, code = _pick(ended, chosen), outcome[chosen], code[chosen]
+            ended, outcome, code = contract.pick(ended, chosen), outcome[chosen], code[chosen]
             used = _those(used, chosen)
     if seen.known is not None:
         rows = state.current_tasks(seen.known)
-        strays.append(_pick(seen.known, rows == NONE))
+        strays.append(contract.pick(seen.known, rows == NONE))
         lost = _lost(state, np.concatenate([rows, state.current_tasks(all_ended)]), seen.of)
-        ended = _joined([ended, lost])
+        ended = contract.joined([ended, lost])
         outcome = np.concatenate([outcome, np.full(len(lost.job), Outcome.LOST, np.int64)])
         unknown = np.zeros(len(lost.job), np.int64)
         code = np.concatenate([code, unknown])
@@ -281,7 +278,7 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
         found.append(facts.TasksFinished(at=now, **_columns(ended), outcome=outcome, code=code, **_used(used)))
     if seen.nodes:
         found += _changed_nodes(state, seen, now)
-    return found, strays[0] if len(strays) == 1 else _joined(strays)
+    return found, contract.joined(strays)
 
 
 def _late_ends(state: State, seen: Seen, now: float) -> tuple[list[facts.TasksFinished], Seen]:
@@ -306,12 +303,12 @@ def _late_ends(state: State, seen: Seen, now: float) -> tuple[list[facts.TasksFi
     for when in np.unique(at[late]).tolist():
         which = late & (at == when)
         what = {"outcome": outcome[which], "code": code[which], **_used(_those(ends[3:], which))}
-        found.append(facts.TasksFinished(at=when, **_columns(_pick(ends.attempts, which)), **what))
+        found.append(facts.TasksFinished(at=when, **_columns(contract.pick(ends.attempts, which)), **what))
     others = ~np.isin(rows, rows[late])  # an end may be reported twice
-    rest = Ends(_pick(ends.attempts, others), *_those(ends[1:], others))
+    rest = Ends(contract.pick(ends.attempts, others), *_those(ends[1:], others))
     goes_on = ~np.isin(state.current_tasks(seen.started), rows[late])
     since, cards = _those([seen.since, seen.cards], goes_on)
-    return found, seen._replace(ended=rest, started=_pick(seen.started, goes_on), since=since, cards=cards)
+    return found, seen._replace(ended=rest, started=contract.pick(seen.started, goes_on), since=since, cards=cards)
 
 
 def _used(columns: Sequence[I64]) -> dict[str, I64]:
@@ -370,7 +367,7 @@ def with_graces(state: State, attempts: Attempts) -> Iterator[tuple[Attempts, fl
     """Yield attempts with their grace in seconds: what their jobs request within their queues' limit, or their framework."""
     graces = np.array([_grace_of(state, job) for job in attempts.job.tolist()])
     for grace in np.unique(graces).tolist():
-        yield _pick(attempts, graces == grace), grace
+        yield contract.pick(attempts, graces == grace), grace
 
 
 def _grace_of(state: State, job: int) -> float:
@@ -393,7 +390,7 @@ def _are_its(state: State, attempts: Attempts) -> Bools:
 def _start(state: State, engine: Engine, attempts: Attempts, node: Ints) -> None:
     if state.index.in_executors:
         its = _are_its(state, attempts)
-        attempts, node = _pick(attempts, its), node[its]
+        attempts, node = contract.pick(attempts, its), node[its]
     if len(node):
         engine.start(_launches(state, attempts, node))
 
@@ -422,7 +419,7 @@ def _executor_of(state: State, job: int) -> int | None:
 
 def _stop(state: State, engine: Engine, attempts: Attempts) -> None:
     its = _are_its(state, attempts) & ~_still_led(state, attempts)
-    for some, grace in with_graces(state, _pick(attempts, its)):
+    for some, grace in with_graces(state, contract.pick(attempts, its)):
         engine.stop(some, grace, _where(state, some))
 
 
@@ -484,7 +481,7 @@ def _lost(state: State, known: I64, machines: Set[str] | None) -> Attempts:
     there[known] = True
     rows = _held_rows(state, machines)
     lost = state.attempts_of(rows[~there[rows] & ~np.isnan(state.tasks.started_at[rows])])
-    return _pick(lost, _are_its(state, lost))
+    return contract.pick(lost, _are_its(state, lost))
 
 
 def _held_rows(state: State, machines: Set[str] | None) -> I64:
@@ -552,16 +549,6 @@ def _nodes_of(state: State, row: int) -> list[str]:
     holds = (state.tasks.status[mine] >= PLACED) & (state.tasks.status[mine] < SUCCEEDED)
     nodes = zip(state.tasks.node[mine].tolist(), holds.tolist(), strict=True)
     return [state.cluster.specs[node].name if there else "" for node, there in nodes]
-
-
-def _pick(attempts: Attempts, which: np.ndarray) -> Attempts:
-    return Attempts(attempts.job[which], attempts.index[which], attempts.number[which])
-
-
-def _joined(several: Sequence[Attempts]) -> Attempts:
-    if not several:
-        return NO_ATTEMPTS
-    return Attempts(*map(np.concatenate, zip(*several, strict=True)))
 
 
 def _columns(attempts: Attempts) -> dict[str, Ints]:

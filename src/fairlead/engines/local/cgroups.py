@@ -11,14 +11,13 @@ import resource
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import chain
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from fairlead.engines.local.proc import unless_missing, with_spare
+from fairlead.engines.local.proc import signal_each, unless_missing, with_spare
 
 PERIOD = 100_000  # microseconds
 ROUNDS = 100
@@ -37,8 +36,7 @@ WHOLE = 2**10
 """Bytes: a shorter piece is the last of a file, since the kernel fills nearly a page with each of the others."""
 
 
-@dataclass(frozen=True)
-class Hierarchy:
+class Hierarchy(NamedTuple):
     """A mounted hierarchy, our folder in it, and what it can limit.
 
     back : two files, open to write, by which a thread returns to our own cgroup, or else to our folder; none if it cannot.
@@ -177,9 +175,7 @@ class Group:
                     return
         for _ in range(ROUNDS):
             pids = self.pids()
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+            signal_each(pids, signal.SIGKILL)
             if not pids:
                 return
 

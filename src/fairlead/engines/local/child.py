@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from fairlead.engines.local.cgroups import Group
-from fairlead.engines.local.messages import Person, Program
+from fairlead.engines.local.messages import Limits, Person, Program
 from fairlead.engines.local.spool import StartRecord
-from fairlead.engines.local.standard_input import StandardInput
+from fairlead.engines.local.standard_input import Feeder, StandardInput
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SET_PDEATHSIG, _SET_NO_NEW_PRIVS = 1, 38
@@ -29,6 +29,12 @@ _JOIN_SESSION_KEYRING = 1
 
 MOST_PROCESSES_DIVISOR = 4
 """One person may have at most 1/4 of all processes and threads of the machine."""
+
+THREADS = (
+    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS", "JULIA_NUM_THREADS", "GOMAXPROCS",
+)  # fmt: skip
+"""Variables that size thread pools."""
 
 FILES, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
 """Soft limit of open files of a task: what the supervisor had at first, since some programs rely on it."""
@@ -73,35 +79,37 @@ def load_directory() -> None:
         os.getgrouplist(own.pw_name, own.pw_gid)
 
 
-class Ends(NamedTuple):
-    """The descriptor that becomes a child's standard input, and True if it is a terminal."""
+class ProcessSpec(NamedTuple):
+    """The setup of a process: limits, environment, GPUs, and the path of its output without .out or .err.
 
-    theirs: int
-    terminal: bool
+    `person` is the user to run as; None for the supervisor's own. `export` is a file with more environment variables.
+    `cores` is the CPU affinity; empty for all. `input` is standard input; None for nothing. `signal` asks it to stop.
+    """
+
+    limits: Limits
+    env: dict[str, str]
+    gpus: list[int]
+    output: str
+    person: Person | None
+    export: str
+    cores: list[int]
+    input: StandardInput | None = None
+    signal: int = signal.SIGTERM
 
 
 class ChildSetup(NamedTuple):
     """The setup of a child.
 
-    person : the user to run as; None for the supervisor's own.
-    export : path of a file with more environment variables; empty for none.
-    unless_set : default environment variables.
-    cores : CPU affinity; empty for all.
+    given : that of its task's processes.
     input : standard input; None for /dev/null.
     cgroup : the task's own; None if cgroups are not available.
     record : what is written before the program runs; None for workers and attached programs.
     """
 
-    person: Person | None
-    export: str
-    unless_set: dict[str, str]
-    cores: list[int]
-    input: StandardInput | Ends | None
+    given: ProcessSpec
+    input: Feeder | None
     cgroup: Group | None
     record: StartRecord | None
-
-    def is_worker(self) -> bool:
-        return self.record is None and self.input is None
 
 
 def become(program: Program, files: list[int], setup: ChildSetup, report: int, spare: list[int]) -> NoReturn:
@@ -110,7 +118,7 @@ def become(program: Program, files: list[int], setup: ChildSetup, report: int, s
     A terminal becomes all three of them. Never returns; errors go to `report`. The `spare` descriptors are closed first to make
     room.
     """
-    at = "program"
+    at, given = "program", setup.given
     try:
         for fd in spare:
             os.close(fd)
@@ -119,8 +127,8 @@ def become(program: Program, files: list[int], setup: ChildSetup, report: int, s
         os.setsid()
         if setup.cgroup:
             setup.cgroup.join()
-        if setup.cores:
-            os.sched_setaffinity(0, setup.cores)
+        if given.cores:
+            os.sched_setaffinity(0, given.cores)
         signal.set_wakeup_fd(-1)
         for name in DEFAULT_SIGNALS:
             signal.signal(name, signal.SIG_DFL)
@@ -132,11 +140,11 @@ def become(program: Program, files: list[int], setup: ChildSetup, report: int, s
             os.dup2(0, 1)
             os.dup2(0, 2)
         at = "environment"
-        exported = json.loads(Path(setup.export).read_bytes()) if setup.export else {}
+        exported = json.loads(Path(given.export).read_bytes()) if given.export else {}
         at = "account"
-        own = _act_as(setup.person) if setup.person is not None else own_environment()
+        own = _act_as(given.person) if given.person is not None else own_environment()
         environment = {os.fsencode(name): os.fsencode(value) for name, value in own.items()}
-        if setup.is_worker():  # an idle one is stopped, and would not notice that we are gone
+        if setup.record is None and setup.input is None:  # an idle worker is stopped, and would not notice that we are gone
             _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         at = "folder"
         cwd = program.cwd.encode(program.encoding)
@@ -146,7 +154,7 @@ def become(program: Program, files: list[int], setup: ChildSetup, report: int, s
             raise NotADirectoryError(errno.ENOTDIR, cwd) from None
         at = "program"
         argv = [argument.encode(program.encoding) for argument in program.argv]
-        asked = setup.unless_set | exported | program.env
+        asked = threads(given.limits.cpu) | exported | program.env
         environment |= {n.encode(program.encoding): value.encode(program.encoding) for n, value in asked.items()}
         _bound_files()
         if setup.record is not None:
@@ -171,9 +179,7 @@ def _act_as(person: Person) -> dict[str, str]:
     try:
         account = pwd.getpwnam(person.name)
     except KeyError:
-        account = None
-    if account is None:
-        raise FileNotFoundError(errno.ENOENT, "no such account")
+        raise FileNotFoundError(errno.ENOENT, "no such account") from None
     if account.pw_uid != person.uid:
         raise PermissionError(errno.EPERM, "another uid")
     _bound_processes()
@@ -225,6 +231,11 @@ def _leave_keyring() -> None:
         number = ctypes.get_errno()
         if number not in (errno.ENOSYS, errno.EPERM):
             raise OSError(number, "session keyring")
+
+
+def threads(milli_cpu: int) -> dict[str, str]:
+    """Return the variables that size thread pools to the requested CPU; none if no CPU was requested."""
+    return dict.fromkeys(THREADS, str(-(-milli_cpu // 1000))) if milli_cpu else {}
 
 
 def own_environment() -> dict[str, str]:

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from fairlead.data_folder import NotPlain, remove_folder
 from fairlead.engines import contract
+from fairlead.engines.local import reports
 from fairlead.engines.local.checkpoints import make_checkpoints
 from fairlead.engines.local.instructions import Folders, gpu_indices, limits, message, rows, starts
 from fairlead.engines.local.output import next_data, read_piece
 from fairlead.engines.local.questions import Questions
-from fairlead.engines.local.reports import CardsMeasured, Inventory, Paused, Refused, Reports, StreamAnswer, Task, read_lines
 from fairlead.engines.local.supervisor_connections import LocalEndpoint, SupervisorConnections
 from fairlead.model.specs import Node, Quantities
 from fairlead.scheduler.cluster import OLDER
@@ -69,7 +69,7 @@ class LocalEngine:
         self.paused = 0
         self._wake, self._as_people = wake, as_people
         self._lock = threading.Lock()  # guards what follows; never held for long
-        self._seen = Reports()
+        self._seen = reports.Reports()
         self._questions = Questions()
         self._forgotten: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._forgetting = threading.Thread(target=self._remove_output, name="forgetting", daemon=True)
@@ -157,7 +157,7 @@ class LocalEngine:
         if self._connections is not None and self._connections.failure is not None:
             raise RuntimeError("the thread of the connection to the supervisor failed") from self._connections.failure
         with self._lock:
-            seen, self._seen = self._seen, Reports()
+            seen, self._seen = self._seen, reports.Reports()
         return seen.seen()
 
     def acknowledge(self, attempts: contract.Attempts) -> None:
@@ -189,7 +189,7 @@ class LocalEngine:
         except OSError as error:
             raise contract.Unreachable(str(error)) from None
 
-    def ask_stream(self, task: Task, do: str, **what: Any) -> Future[Any]:
+    def ask_stream(self, task: reports.Task, do: str, **what: Any) -> Future[Any]:
         return self._questions.ask(self._send, SUPERVISOR, do, task=task, **what)
 
     def close(self, leave: bool = False) -> None:
@@ -218,25 +218,22 @@ class LocalEngine:
 
     def _hear(self, name: str, lines: list[bytes]) -> None:
         self._heard_at = time.monotonic()
-        new = Reports()
-        quiet = 0
-        for heard in read_lines(lines):
+        new, messages = reports.Reports(), reports.read_lines(lines)
+        for heard in messages:
             match heard:
-                case Refused(why):
+                case reports.Refused(why):
                     self._superseded = (
                         f"{self.folder.parent}: the supervisor of the tasks obeys another scheduler ({why}): this one ends, "
                         "and its tasks continue; if this journal is the right one, stop the other, then `fairlead journal adopt`"
                     )
                     self.close()
-                case Paused(tasks):
+                case reports.Paused(tasks):
                     self.paused = len(tasks)
-                case CardsMeasured():
+                case reports.CardsMeasured():
                     self._card_use = heard.use()
-                    quiet += 1
-                case StreamAnswer():
+                case reports.StreamAnswer():
                     self._questions.answer(name, heard)
-                    quiet += 1
-                case Inventory(limits=limits):
+                case reports.Inventory(limits=limits):
                     self.limits, self._older = limits, heard.older()
                     if why := heard.cannot_talk():
                         self._unfit = f"{self.folder}: {why}: run `fairlead down` with that one, then start this one"
@@ -252,7 +249,7 @@ class LocalEngine:
             if new.known is not None:
                 self._seen.nodes, new.nodes = [], self._up()
             self._seen.join(new)
-        if quiet < len(lines):
+        if not all(isinstance(each, reports.Quiet) for each in messages):
             self._wake()
 
     def _remove_output(self) -> None:

@@ -17,31 +17,27 @@ MOST = 100
 """Journals remembered."""
 
 
-class Fence:
-    """The schedulers that a supervisor obeyed, kept in its folder."""
+def refuses(folder: Path, greet: Greet) -> str:
+    """Return why this scheduler is not obeyed in a folder. If empty, it is from now on. Raises OSError without a descriptor."""
+    path = folder / "served"
+    served = _read(path)
+    known = served.get(greet.journal)
+    if served and greet.journal != next(reversed(served)) and known is not None:
+        return "one with another journal, which took over its tasks"
+    if known is not None and known != greet and greet.epoch <= known.epoch:
+        return f"that of start {known.epoch} of its journal, and this is start {greet.epoch}, with an older journal or a copy"
+    if known != greet:
+        served.pop(greet.journal, None)
+        served[greet.journal] = greet
+        newest = list(served.values())[-MOST:]
+        with proc.unless_missing():  # a full disk: freeing space takes a scheduler
+            proc.with_spare(write_private, path, json.dumps(newest), durable=True)
+    return ""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "served"
 
-    def refuses(self, greet: Greet) -> str:
-        """Return why this scheduler is not obeyed. If empty, it is obeyed from now on. Raises OSError without a descriptor."""
-        served = self._read()
-        known = served.get(greet.journal)
-        if served and greet.journal != next(reversed(served)) and known is not None:
-            return "one with another journal, which took over its tasks"
-        if known is not None and known != greet and greet.epoch <= known.epoch:
-            return f"that of start {known.epoch} of its journal, and this is start {greet.epoch}, with an older journal or a copy"
-        if known != greet:
-            served.pop(greet.journal, None)
-            served[greet.journal] = greet
-            newest = list(served.values())[-MOST:]
-            with proc.unless_missing():  # a full disk: freeing space takes a scheduler
-                proc.with_spare(write_private, self._path, json.dumps(newest), durable=True)
-        return ""
-
-    def _read(self) -> dict[str, Greet]:
-        """Return them by journal, the latest last."""
-        with proc.unless_missing(), contextlib.suppress(ValueError, TypeError):  # missing or torn: no scheduler is known
-            entries = json.loads(proc.with_spare(self._path.read_text))
-            return {journal: Greet(journal, epoch, start) for journal, epoch, start in entries}
-        return {}
+def _read(path: Path) -> dict[str, Greet]:
+    """Return them by journal, the latest last."""
+    with proc.unless_missing(), contextlib.suppress(ValueError, TypeError):  # missing or torn: no scheduler is known
+        entries = json.loads(proc.with_spare(path.read_text))
+        return {journal: Greet(journal, epoch, start) for journal, epoch, start in entries}
+    return {}

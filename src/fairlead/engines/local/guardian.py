@@ -15,7 +15,6 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 from fairlead.engines.local import lease, proc
@@ -104,11 +103,11 @@ def _end_descendants(spool: Path, grace: float) -> None:
     _stop_children()
     left, kills = _reap(spool), 0
     if grace:
-        _signal(proc.descendants(os.getpid()), signal.SIGTERM)
-        _signal(proc.descendants(os.getpid()), signal.SIGCONT)
+        proc.signal_each(proc.descendants(os.getpid()), signal.SIGTERM)
+        proc.signal_each(proc.descendants(os.getpid()), signal.SIGCONT)
     while left and kills < MOST_KILLS:
         if time.monotonic() >= kill_at:
-            _signal(proc.descendants(os.getpid()), signal.SIGKILL)
+            proc.signal_each(proc.descendants(os.getpid()), signal.SIGKILL)
             kills += 1
         left = _reap(None)
         time.sleep(PAUSE)
@@ -119,16 +118,10 @@ def _stop_children() -> None:
     until = time.monotonic() + STOP_WITHIN
     while time.monotonic() < until:
         children = proc.children()
-        _signal(children, signal.SIGSTOP)
+        proc.signal_each(children, signal.SIGSTOP)
         if all(map(proc.stands_still, children)):
             return
         time.sleep(PAUSE)
-
-
-def _signal(pids: Iterable[int], number: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
 
 
 def _reap(spool: Path | None) -> bool:

@@ -41,7 +41,7 @@ import json
 from collections.abc import Callable
 from functools import cache
 from signal import NSIG, SIGTERM
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 PROTOCOL, OLDEST_PROTOCOL = 2, 1
@@ -186,7 +186,7 @@ class OnStream(NamedTuple):
 
     ask: int
     what: str
-    task: list[int]
+    task: Task
     stream: str
     argv: list[str]
     env: dict[str, str]
@@ -283,28 +283,9 @@ class Close(NamedTuple):
     sessions: list[Id]
 
 
-Message = (
-    Greet
-    | Start
-    | Stop
-    | Acknowledge
-    | Feed
-    | OnStream
-    | Limit
-    | Inventory
-    | Answer
-    | Watch
-    | Leave
-    | LeaseTerms
-    | Renew
-    | Fence
-    | Read
-    | Forget
-    | Piece
-    | Collect
-    | Close
-)
-
+ToNode = LeaseTerms | Renew | Fence | Read | Forget | Piece | Collect | Close
+"""Messages to a supervisor with a lease, or one that fetches."""
+Message = Greet | Start | Stop | Acknowledge | Feed | OnStream | Limit | Inventory | Answer | Watch | Leave | ToNode
 
 _KINDS: dict[str, type[Message]] = {kind.__name__.lower(): kind for kind in get_args(Message)}
 _KINDS |= {"stream": OnStream, "lease": LeaseTerms}
@@ -319,22 +300,36 @@ def read(line: bytes | bytearray) -> Message:
     kind = _KINDS.get(str(message.get("do")))
     if kind is None:
         raise ValueError(f"unknown message: {message.get('do')!r}")
-    return _record(kind, {**message, "work": _work(message.get("work"))} if kind is Start else message)
+    return _record(kind, message)
 
 
 def read_program(text: str) -> Program:
     """Parse a program from JSON; raises ValueError."""
-    return _program(_json(text))
+    return _record(Program, _json(text))
 
 
 def _record(kind: type[Record], value: Any) -> Record:
     """Make a record from a dict that has each of its fields, of the right type; those with a default may be absent."""
     if not isinstance(value, dict):
         raise ValueError(f"{kind.__name__} is not an object")
+    if kind is Command:  # the fields of its program are among its own
+        value = {**value, "program": value}
     fields, defaults = _fields(kind), kind._field_defaults  # type: ignore[attr-defined]
     if missing := [name for name in fields if name not in value and name not in defaults]:
         raise ValueError(f"{kind.__name__} has no {missing[0]!r}")
-    return kind(**{name: of(value[name]) for name, of in fields.items() if name in value})
+    return _checked(kind(**{name: of(value[name]) for name, of in fields.items() if name in value}))
+
+
+def _checked(record: Record) -> Record:
+    """Return a record. Raises ValueError for what its types do not exclude."""
+    match record:
+        case Program(argv=[]):
+            raise ValueError("a program is at least one word")
+        case Call(session, payload, fetched=True) if not (session.isalnum() and payload.isalnum()):
+            raise ValueError(f"{session!r} or {payload!r} is not an id")
+        case Command(size=size) if len(size) not in (0, 2):
+            raise ValueError(f"{size!r} is not the size of a terminal")
+    return record
 
 
 @cache
@@ -347,16 +342,17 @@ def _reader(declared: Any) -> Callable[[Any], Any]:
     """Return what makes a value of JSON one of a declared type, or raises ValueError. The type is looked at once."""
     origin, args = get_origin(declared), get_args(declared)
     if hasattr(declared, "_fields"):
-        return lambda value: value if isinstance(value, tuple) else _record(declared, value)  # that was read already
+        return lambda value: _record(declared, value)
     if origin is Literal:
         return lambda value: value if value in args else _wrong(value, declared)
     if origin is None:
         return lambda value: value if type(value) is declared else _converted(value, declared)
     readers = [_reader(each) for each in (args[:1] if origin is Annotated else args) if each is not ...]
     of, single = readers[0], len(readers) == 1
-    if origin in (Union, UnionType):
-        optional = NoneType in args
-        return lambda value: value if isinstance(value, tuple) or (optional and value is None) else of(value)
+    if args == (Command, Call):
+        return lambda value: _record(Call if isinstance(value, dict) and "session" in value else Command, value)
+    if origin in (Union, UnionType):  # with None
+        return lambda value: None if value is None else of(value)
     if origin is Annotated:
         holds = args[1].__contains__ if isinstance(args[1], range) else args[1]
         return lambda value: found if holds(found := of(value)) else _wrong(value, declared)
@@ -394,28 +390,3 @@ def _json(text: str | bytes | bytearray) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-
-
-def _work(value: Any) -> Command | Call:
-    if isinstance(value, dict) and "session" in value:
-        return _call(value)
-    program = _program(value)
-    sent = None if value.get("sent") is None else _call(value["sent"])
-    work = _record(Command, {**value, "program": program, "sent": sent})
-    if len(work.size) not in (0, 2):
-        raise ValueError(f"{work.size!r} is not the size of a terminal")
-    return work
-
-
-def _call(value: Any) -> Call:
-    call = _record(Call, value)
-    if call.fetched and not (call.session.isalnum() and call.payload.isalnum()):
-        raise ValueError(f"{call.session!r} or {call.payload!r} is not an id")
-    return call
-
-
-def _program(value: Any) -> Program:
-    program = _record(Program, value)
-    if not program.argv:
-        raise ValueError("a program is at least one word")
-    return program

@@ -1,4 +1,4 @@
-"""Reads processes and memory under /proc. A process that is gone has no children, environment or memory.
+"""Reads processes and memory under /proc, and signals processes. A process that is gone has no children, environment or memory.
 
 One descriptor is kept in reserve (`keep_spare`), so that tasks that hold all others cannot blind us. If that is not enough the
 OSError is raised: seeing nothing is not the same as nothing there.
@@ -8,7 +8,7 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -126,6 +126,13 @@ def status_of_zombie(pid: int) -> int | None:
         return int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[-1])
     except GONE:
         return None
+
+
+def signal_each(pids: Iterable[int], number: int) -> None:
+    """Signal processes, without those that are gone, or became another user's, such as sudo."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
 
 
 def stands_still(pid: int) -> bool:

@@ -17,19 +17,14 @@ from typing import NamedTuple
 
 from fairlead.engines.local import proc
 from fairlead.engines.local.cgroups import Cgroups, Group
-from fairlead.engines.local.child import ChildSetup, Ends, Failure, become
+from fairlead.engines.local.child import ChildSetup, Failure, ProcessSpec, become
 from fairlead.engines.local.kernel import vfork
-from fairlead.engines.local.messages import Limits, Person, Program
+from fairlead.engines.local.messages import Program
 from fairlead.engines.local.output import open_output
 from fairlead.engines.local.spawn import prepared
 from fairlead.engines.local.spool import StartRecord
-from fairlead.engines.local.standard_input import StandardInput
+from fairlead.engines.local.standard_input import Feeder
 
-THREADS = (
-    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
-    "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS", "JULIA_NUM_THREADS", "GOMAXPROCS",
-)  # fmt: skip
-"""Variables that size thread pools."""
 SPARE = 3
 """Descriptors that a fork of this process needs until exec; without them none is forked."""
 MARK = "FAIRLEAD_ATTEMPT"
@@ -50,24 +45,6 @@ class Used(NamedTuple):
 
 
 NOTHING = Used(0, 0)
-
-
-class ProcessSpec(NamedTuple):
-    """The setup of a process: limits, environment, GPUs, and the path of its output without .out or .err.
-
-    `person` is the user to run as; None for the supervisor's own. `export` is a file with more environment variables.
-    `cores` is the CPU affinity; empty for all. `input` is standard input; None for nothing. `signal` asks it to stop.
-    """
-
-    limits: Limits
-    env: dict[str, str]
-    gpus: list[int]
-    output: str
-    person: Person | None
-    export: str
-    cores: list[int]
-    input: StandardInput | None = None
-    signal: int = signal.SIGTERM
 
 
 class ProcessGroup:
@@ -140,8 +117,7 @@ class ProcessGroups:
                 owner = given.person.uid if given.person is not None else os.geteuid()
                 group.cgroup = self.cgroups.create(name, owner, given.limits.memory, given.limits.cpu)
                 group.cgroup.limit(given.limits.memory, given.limits.cpu)  # before any process is in it
-            unless_set = threads(given.limits.cpu)
-            setup = ChildSetup(given.person, given.export, unless_set, given.cores, given.input, group.cgroup, record)
+            setup = ChildSetup(given, given.input, group.cgroup, record)
             if not more and (run := prepared(program, files, setup)) is not None:
                 self._starting.append((start, setup, run()))
                 return group
@@ -191,7 +167,7 @@ class ProcessGroups:
         program: Program,
         given: ProcessSpec,
         files: list[int],
-        ends: Ends,
+        feeder: Feeder,
         begun: Callable[[Failure | None, str], None],
         ended: Callable[[int], None],
     ) -> int:
@@ -200,7 +176,7 @@ class ProcessGroups:
         `begun` is called with why it was not executed, if so, and that in words; `ended` with its wait status. Raises OSError.
         """
         program = program._replace(env={**program.env, **given.env, MARK: group.mark})
-        setup = ChildSetup(given.person, given.export, threads(given.limits.cpu), given.cores, ends, group.cgroup, None)
+        setup = ChildSetup(given, feeder, group.cgroup, None)
 
         def hear_of_start(failure: Failure | None) -> None:
             if group.cgroup:
@@ -298,7 +274,7 @@ class ProcessGroups:
         """Send a signal to all processes of the group."""
         if group.status is None:
             signal_group(group, number)
-        _signal_each(self.members(group), number)
+        proc.signal_each(self.members(group), number)
 
     def clear(self, group: ProcessGroup, now: float) -> bool:
         """Kill what is left if its first process has ended or its grace is over. Return whether nothing is left."""
@@ -325,7 +301,7 @@ class ProcessGroups:
         if group.cgroup:
             group.cgroup.kill()
         else:
-            _signal_each(members, signal.SIGKILL)
+            proc.signal_each(members, signal.SIGKILL)
 
     def members(self, group: ProcessGroup) -> set[int]:
         """Return the processes of the group without its first."""
@@ -407,7 +383,7 @@ class ProcessGroups:
             unknown = {pid for pid in unknown if environments.get(pid, b"") is None and proc.session(pid)}
             if not left and (not unknown or time.monotonic() > until - 9):
                 break
-            _signal_each(left, signal.SIGKILL)
+            proc.signal_each(left, signal.SIGKILL)
             time.sleep(0.01)
         if self.cgroups:
             for cgroup in cgroups:
@@ -427,11 +403,6 @@ def since_boot() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 10**6
 
 
-def threads(milli_cpu: int) -> dict[str, str]:
-    """Return the variables that size thread pools to the requested CPU; none if no CPU was requested."""
-    return dict.fromkeys(THREADS, str(-(-milli_cpu // 1000))) if milli_cpu else {}
-
-
 def signal_group(group: ProcessGroup, number: int) -> None:
     """Signal the processes in the first one's process group; only before the first is reaped."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -441,9 +412,3 @@ def signal_group(group: ProcessGroup, number: int) -> None:
 def _has_ended(pid: int) -> bool:
     """Return whether an unreaped child is a zombie."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def _signal_each(pids: set[int], number: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # a command that became another user, such as sudo
-            os.kill(pid, number)

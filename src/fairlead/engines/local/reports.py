@@ -178,22 +178,9 @@ class PieceRequest(msgspec.Struct, tag_field="saw", tag="wanted"):
     offset: Number
 
 
-Message = (
-    Started
-    | Checkpointed
-    | Ended
-    | Inventory
-    | StreamAnswer
-    | Alive
-    | Paused
-    | CardsMeasured
-    | Closed
-    | Refused
-    | Heartbeat
-    | Fenced
-    | OutputPiece
-    | PieceRequest
-)
+Quiet = Heartbeat | StreamAnswer | OutputPiece | CardsMeasured
+"""Messages after which there is nothing new to poll."""
+Message = Started | Checkpointed | Ended | Inventory | Alive | Paused | Closed | Refused | Fenced | PieceRequest | Quiet
 _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
@@ -246,11 +233,12 @@ class Reports:
     def seen(self) -> Seen:
         """Return them as columns."""
         job, index, number, began = columns(self.started, 4)
+        ended = columns(self.ended, 10)
         words = max(map(len, self.cards), default=0)
         return Seen(
             None if self.known is None else Attempts(*columns(self.known, 3)),
             Attempts(job, index, number) if self.started else NO_ATTEMPTS,
-            _ends(self.ended) if self.ended else NO_ENDS,
+            Ends(Attempts(*ended[:3]), *ended[3:]) if self.ended else NO_ENDS,
             self.nodes,
             Attempts(*columns(list(self.checkpointed), 3)) if self.checkpointed else NO_ATTEMPTS,
             _now() - np.array(list(self.checkpointed.values()), np.int64),
@@ -262,11 +250,6 @@ class Reports:
 def columns(rows: list[Any], width: int) -> np.ndarray:
     """Turn rows, flat or nested, into columns."""
     return np.array(rows, np.int64).reshape(-1, width).T.copy()
-
-
-def _ends(rows: list[int]) -> Ends:
-    job, index, number, *rest = columns(rows, 10)
-    return Ends(Attempts(job, index, number), *rest)
 
 
 def _now() -> int:

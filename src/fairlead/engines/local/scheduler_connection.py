@@ -33,13 +33,6 @@ MOST_UNIDENTIFIED = 16
 """Connections that have not sent a greeting; one more closes the oldest."""
 
 
-class _Unidentified:
-    """A connection whose greeting is incomplete, and what it sent so far."""
-
-    def __init__(self, connection: "socket.socket | TLSConnection") -> None:
-        self.connection, self.received = connection, bytearray()
-
-
 class SchedulerConnection:
     """Listens on FOLDER/socket, and dials if FOLDER has a membership.
 
@@ -52,13 +45,13 @@ class SchedulerConnection:
     ) -> None:
         self._selector, self._refuses, self._hear = selector, refuses, hear
         self._connection: socket.socket | TLSConnection | None = None
-        self._unidentified: list[_Unidentified] = []
+        self._unidentified: dict[socket.socket | TLSConnection, bytearray] = {}  # what each sent of its greeting
         self._inbox = bytearray()
         self._outbox = bytearray()
         self._listener = _listen(folder)
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._dialer: Dialer | None = None
-        self._dialed: _Unidentified | None = None
+        self._dialed: TLSConnection | None = None
         if (folder / "member.json").exists():
             from fairlead.engines.local import dialing
 
@@ -83,14 +76,15 @@ class SchedulerConnection:
         if self._connection is not None:
             return inf  # a heartbeat is due before
         if dialer.until_due() <= 0:
-            if self._dialed in self._unidentified:
+            if self._dialed is not None and self._dialed in self._unidentified:
                 self._send_away(self._dialed)
             dialer.dial()
         return dialer.until_due()
 
     def _reached(self, connection: "TLSConnection") -> None:
-        self._dialed = self._expect_greeting(connection)
-        self._identify(self._dialed)  # begins the handshake
+        self._dialed = connection
+        self._expect_greeting(connection)
+        self._identify(connection)  # begins the handshake
 
     def report(self, saw: str, **what: Any) -> None:
         """Queue a message to the scheduler; dropped if none is connected."""
@@ -125,27 +119,26 @@ class SchedulerConnection:
         line.setblocking(False)
         self._expect_greeting(line)
 
-    def _expect_greeting(self, line: "socket.socket | TLSConnection") -> _Unidentified:
+    def _expect_greeting(self, peer: "socket.socket | TLSConnection") -> None:
         while len(self._unidentified) >= MOST_UNIDENTIFIED:
-            self._send_away(self._unidentified[0])
-        peer = _Unidentified(line)
-        self._unidentified.append(peer)
-        self._selector.register(line, selectors.EVENT_READ, lambda: self._identify(peer))
-        return peer
+            self._send_away(next(iter(self._unidentified)))
+        self._unidentified[peer] = bytearray()
+        self._selector.register(peer, selectors.EVENT_READ, lambda: self._identify(peer))
 
-    def _identify(self, peer: _Unidentified) -> None:
+    def _identify(self, peer: "socket.socket | TLSConnection") -> None:
         """Read a greeting: replace the current connection, or answer why not. The rest of the data is parsed after it."""
-        if peer not in self._unidentified:  # closed since select
+        received = self._unidentified.get(peer)
+        if received is None:  # closed since select
             return
         try:
-            data = peer.connection.recv(LONGEST_GREETING)
+            data = peer.recv(LONGEST_GREETING)
         except BlockingIOError:
             return
         except OSError:
             data = b""
-        peer.received += data
-        line, whole, rest = peer.received.partition(b"\n")
-        if data and not whole and len(peer.received) < LONGEST_GREETING:
+        received += data
+        line, whole, rest = received.partition(b"\n")
+        if data and not whole and len(received) < LONGEST_GREETING:
             return
         try:
             greet = read(line) if whole else None
@@ -161,22 +154,22 @@ class SchedulerConnection:
             raise
         if why:
             with contextlib.suppress(OSError):
-                peer.connection.send(json.dumps({"saw": "refused", "why": why}).encode() + b"\n")
+                peer.send(json.dumps({"saw": "refused", "why": why}).encode() + b"\n")
             self._send_away(peer)
             return
         self.hang_up()
         if self._dialer is not None:
             self._dialer.succeeded()
-        self._unidentified.remove(peer)
-        self._connection, self._inbox, self._outbox = peer.connection, bytearray(), bytearray()
-        self._selector.modify(self._connection, selectors.EVENT_READ, self._receive)
+        del self._unidentified[peer]
+        self._connection, self._inbox, self._outbox = peer, bytearray(), bytearray()
+        self._selector.modify(peer, selectors.EVENT_READ, self._receive)
         self._hear(greet)
         self._take_in(rest)
 
-    def _send_away(self, peer: _Unidentified) -> None:
-        self._unidentified.remove(peer)
-        self._selector.unregister(peer.connection)
-        peer.connection.close()
+    def _send_away(self, peer: "socket.socket | TLSConnection") -> None:
+        del self._unidentified[peer]
+        self._selector.unregister(peer)
+        peer.close()
         if self._dialer is not None and peer is self._dialed:
             self._dialer.failed()
 

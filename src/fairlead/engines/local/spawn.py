@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable
 from functools import cache, lru_cache, partial
 
-from fairlead.engines.local.child import DEFAULT_SIGNALS, FILES, ChildSetup, own_environment
+from fairlead.engines.local.child import DEFAULT_SIGNALS, FILES, ChildSetup, own_environment, threads
 from fairlead.engines.local.kernel import vfork
 from fairlead.engines.local.messages import Program
 
@@ -23,17 +23,18 @@ def prepared(program: Program, files: list[int], setup: ChildSetup) -> Callable[
     Its pid is 0 if that failed, which a fork then meets again and reports. None if a fork must do it: another user, a terminal, a
     stored environment, a worker, a slow cgroup, or one of version 1 that is not open.
     """
-    if setup.person is not None or setup.record is None or setup.export or (setup.input is not None and setup.input.terminal):
+    given = setup.given
+    if given.person is not None or setup.record is None or given.export or (setup.input is not None and setup.input.terminal):
         return None
     try:
         cwd, *argv = _c_strings([program.cwd, *program.argv], program.encoding)
-        asked = setup.unless_set | program.env
+        asked = threads(given.limits.cpu) | program.env
         variables = _c_strings([f"{name}={value}" for name, value in asked.items()], program.encoding)
         variables += [b"%b=%b" % (name.encode(), value) for name, value in _own().items() if name not in asked]
-        given = [_nothing() if setup.input is None else setup.input.theirs, *files]
-        if min(given) < len(given):  # a dup2 could overwrite a descriptor that is still needed
+        ends = [_nothing() if setup.input is None else setup.input.theirs, *files]
+        if min(ends) < len(ends):  # a dup2 could overwrite a descriptor that is still needed
             return None
-        cores = sum(1 << core for core in setup.cores).to_bytes(128, "little") if setup.cores else b""
+        cores = sum(1 << core for core in given.cores).to_bytes(128, "little") if given.cores else b""
         born_in = setup.cgroup.born_in.encode() if setup.cgroup else b""
         groups, ours = setup.cgroup.kept_ways_in() if setup.cgroup else ([], [])
         if setup.cgroup and (setup.cgroup.is_slow() or not (born_in or groups or ours)):
@@ -41,7 +42,7 @@ def prepared(program: Program, files: list[int], setup: ChildSetup) -> Callable[
         folders = asked["PATH"].encode(program.encoding) if "PATH" in asked else os.fsencode(os.defpath)
     except (OSError, ValueError, LookupError):
         return None
-    paths, more = _paths(argv[0], folders), (given, cores, _signals(), _most_files(), THREADS)
+    paths, more = _paths(argv[0], folders), (ends, cores, _signals(), _most_files(), THREADS)
     return partial(vfork.Start, paths, cwd, argv, variables, groups, ours, born_in, *more, *setup.record)
 
 

@@ -34,11 +34,13 @@ class Feeder:
 
     answer : called with the question that came with the last piece, once all of it is taken, or no more will be; or another
         came
+
+    theirs : the end that becomes a program's descriptor 0
     """
 
     def __init__(self, selector: selectors.BaseSelector, answer: Callable[..., None], terminal: bool = False) -> None:
         self._selector, self._answer, self.terminal = selector, answer, terminal
-        self._writer = -1
+        self._writer = self.theirs = -1
         self._taken, self._pending, self._ends = 0, bytearray(), False
         self._asked, self._least = 0, 0
 
@@ -88,8 +90,6 @@ class StandardInput(Feeder):
     """The input of one task. A terminal is its output too, which is copied to its output file.
 
     person : owner of the terminal; None for the supervisor's user
-
-    theirs : the end that becomes the task's descriptor 0, until `give_away`
     """
 
     def __init__(

@@ -7,32 +7,27 @@ that was not requested, so a stream keeps one piece each way, and its other end 
 
 import base64
 import contextlib
-import fcntl
 import os
 import selectors
 import signal
 import socket
-import struct
-import termios
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from fairlead.engines.local.child import Ends, Failure
+from fairlead.engines.local.child import Failure
 from fairlead.engines.local.messages import Feed, OnStream, Program, Task
 from fairlead.engines.local.process_groups import ProcessGroups
 from fairlead.engines.local.standard_input import PIECE, Feeder, listen
 from fairlead.engines.local.tasks import Running
+from fairlead.sockets import listeners
 
 SILENT = 120.0
 """Seconds after which a stream about which nobody asks is closed."""
 MOST_OF_TASK, MOST = 64, 4096
 """Streams of one task, and of all."""
-_LISTENS = "0A"
-"""State of a socket in the kernel's tables."""
 _REACHED = ("0100007F", 8 * "0", "00000000000000000000000001000000", 32 * "0", "0000000000000000FFFF00000100007F")
-"""There, the addresses by which a port of this machine is reached here: 127.0.0.1, ::1, and all, as both kinds."""
+"""In the kernel's tables, the addresses by which a port of this machine is reached: 127.0.0.1, ::1, and all, as both kinds."""
 
 
 class Stream(Feeder):
@@ -50,7 +45,7 @@ class Stream(Feeder):
     def attach(self, groups: ProcessGroups, run: Running, program: Program, size: list[int]) -> None:
         """Start a program in a task's group; its input and output are pipes, or a terminal of this size. Raises OSError."""
         pairs = [os.openpty()] if size else [os.pipe2(os.O_CLOEXEC)[::-1], *(os.pipe2(os.O_CLOEXEC) for _ in range(2))]
-        (self._writer, first), *more = pairs
+        (self._writer, self.theirs), *more = pairs
         self._readers = {self._writer: "out"} if size else {more[0][0]: "out", more[1][0]: "err"}
         self.terminal = bool(size)
         theirs = [their for _, their in pairs]
@@ -60,9 +55,8 @@ class Stream(Feeder):
                 if run.given.person is not None:
                     os.fchown(their, run.given.person.uid, -1)
             if size:
-                fcntl.ioctl(first, termios.TIOCSWINSZ, struct.pack("4H", *size, 0, 0))
-            ends = Ends(first, self.terminal)
-            self._pid = groups.attach(run.group, program, run.given, theirs[1:], ends, self._has_begun, self._has_ended)
+                self._resize(size)
+            self._pid = groups.attach(run.group, program, run.given, theirs[1:], self, self._has_begun, self._has_ended)
         except OSError:
             self.close()
             raise
@@ -204,7 +198,7 @@ class Streams:
         """Do what is asked."""
         stream = self._heard(asked)
         if asked.what == "port":
-            run = self._running.get((asked.task[0], asked.task[1], asked.task[2]))
+            run = self._running.get(asked.task)
             self._answer(asked.ask, number=run.port or 0 if run is not None else 0)
         elif asked.what == "open":
             self._answer(asked.ask, wrong=self._open(asked) if stream is None else "")
@@ -235,8 +229,7 @@ class Streams:
 
     def _open(self, asked: OnStream) -> str:
         """Begin a stream; return why that is impossible, or an empty string."""
-        job, index, number = asked.task
-        task, run = (job, index, number), self._running.get((job, index, number))
+        task, run = asked.task, self._running.get(asked.task)
         if run is None or run.program is None or run.group.status is not None:
             return "it does not run a command now"
         theirs = [each for each in self._streams.values() if each.task == task and not each.over]
@@ -270,10 +263,5 @@ def _folder(run: Running) -> str:
 
 def _listeners(port: int) -> list[tuple[int, int]]:
     """Return the sockets that listen on a port of 127.0.0.1, ::1 or all addresses: the family and the uid of each."""
-    found = []
-    for family, table in ((socket.AF_INET, "tcp"), (socket.AF_INET6, "tcp6")):
-        with contextlib.suppress(OSError):
-            rows = [line.split() for line in Path("/proc/net", table).read_text().splitlines()[1:]]
-            places = {f"{address}:{port:04X}" for address in _REACHED}
-            found += [(int(family), int(row[7])) for row in rows if row[3] == _LISTENS and row[1] in places]
-    return found
+    there, kinds = listeners(), {8: socket.AF_INET, 32: socket.AF_INET6}
+    return [(int(kinds[len(each)]), uid) for each in _REACHED for uid in there.get(f"{each}:{port:04X}", ())]

@@ -47,12 +47,11 @@ from typing import Any
 
 import fairlead
 from fairlead.data_folder import NotPlain, remove_folder
-from fairlead.engines.local import guardian, messages, proc
+from fairlead.engines.local import fence, guardian, messages, proc
 from fairlead.engines.local.card_use import CardWatch
 from fairlead.engines.local.cgroups import find
 from fairlead.engines.local.checkpoints import Checkpoints
 from fairlead.engines.local.child import FILES, load_directory, uid_here
-from fairlead.engines.local.fence import Fence
 from fairlead.engines.local.fetching import FetchedSessions, session_to_fetch
 from fairlead.engines.local.lease import Lease
 from fairlead.engines.local.member import read_membership
@@ -118,7 +117,7 @@ class Supervisor:
         self.until_dialed = 0.0
         self.busy_at = self.checked_at = time.monotonic()
         load_directory()
-        self.scheduler = SchedulerConnection(folder, self.selector, Fence(folder).refuses, self._hear)
+        self.scheduler = SchedulerConnection(folder, self.selector, partial(fence.refuses, folder), self._hear)
         _wake_when_a_child_ends(self.selector)
 
     def run(self) -> None:
@@ -307,11 +306,6 @@ class Supervisor:
                 self.cards.end()  # this scheduler may not know what they report
                 if self.lease is not None:
                     self.lease.reset()
-            case _:
-                self._hear_with_lease(message)
-
-    def _hear_with_lease(self, message: messages.Message) -> None:
-        match message:
             case messages.LeaseTerms(lost_after, grace):
                 if self.lease is None:
                     self.lease = Lease(lost_after, grace)
@@ -466,11 +460,6 @@ class Supervisor:
             self._report_started(task)
         self._report_paused()
 
-    def _report_closed(self) -> None:
-        """Report whose tasks cannot run here."""
-        why = {name: "no account" if code == errno.ENOENT else "another uid" for name, code in self.tasks.closed_to.items()}
-        self.scheduler.report("closed", to=why)
-
     def _hear_of_cards(self, cards: list[Any]) -> None:
         self.tasks.busy_cards = {index for index, busy, *_ in cards if busy}
         self.scheduler.report("cards", cards=cards)
@@ -501,7 +490,8 @@ class Supervisor:
             outcome = Outcome.NOT_STARTED
         elif outcome == Outcome.LOST and code:
             self.closed_until = time.monotonic() + CLOSED_FOR
-            self._report_closed()  # first, so that it does not come back
+            why = {name: "no account" if code == errno.ENOENT else "another uid" for name, code in self.tasks.closed_to.items()}
+            self.scheduler.report("closed", to=why)  # first, so that it does not come back
         end = self.ended[task] = (outcome, code, *used)
         self.spool.note("ended", task, *end)
         self._report_end(task, end)

@@ -14,7 +14,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -227,9 +227,8 @@ class SupervisorConnections:
         self._connections: dict[str, _Connection] = {}
         self._to_flush: set[_Connection] = set()
         self._rung = False
-        self._accepting: list[asyncio.Task[None]] = []
         self._arriving: dict[asyncio.Task[None], None] = {}
-        self._relaying: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()  # that listen, or relay
         self._loop = uvloop.new_event_loop()
         self.closing = asyncio.Event()
         self.failure: BaseException | None = None
@@ -243,15 +242,16 @@ class SupervisorConnections:
 
     def connect(self, name: str, endpoint: LocalEndpoint, greeting: bytes = b"") -> None:
         """Connect to the supervisor of this machine, and stay connected."""
-        self._call(self._open, name, endpoint, greeting or self._greeting)
+        self.do(self._open, name, endpoint, greeting or self._greeting)
 
     def listen(self, listener: socket.socket, door: "Door") -> None:
         """Accept the connections of nodes."""
-        self._call(self._listen, listener, door)
+        listener.setblocking(False)
+        self.do(lambda: self._begin(self._accept_on(listener, door)))
 
     def disconnect(self, name: str, at_once: bool = True) -> None:
         """Close a node's connection for good; `at_once` drops what is unsent."""
-        self._call(self._drop, name, at_once)
+        self.do(self._drop, name, at_once)
 
     def renew(self, name: str) -> None:
         """Renew a connection that seems to be dead."""
@@ -260,7 +260,7 @@ class SupervisorConnections:
             if name in self._connections:
                 self._connections[name].hang_up()
 
-        self._call(hang_up)
+        self.do(hang_up)
 
     def accept(self, name: str, accepts: bool = True) -> None:
         """Accept messages for a connection, or not, until it breaks."""
@@ -284,7 +284,7 @@ class SupervisorConnections:
             self._to_flush.add(connection)
             rung, self._rung = self._rung, self._rung or now
         if (now and not rung) or len(connection.outbox) > FLUSH_BYTES:
-            self._call(self._flush)
+            self.do(self._flush)
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -295,11 +295,12 @@ class SupervisorConnections:
             yield
         finally:
             if not rung:
-                self._call(self._flush)
+                self.do(self._flush)
 
-    def do(self, what: Callable[[], object]) -> None:
+    def do(self, what: Callable[..., object], *given: object) -> None:
         """Call a function in the thread of the connections."""
-        self._call(what)
+        with contextlib.suppress(RuntimeError):  # it is closed
+            self._loop.call_soon_threadsafe(what, *given)
 
     def trouble_of(self, name: str) -> str:
         """Return why the last attempt to reach a node failed; empty if it did not."""
@@ -309,7 +310,7 @@ class SupervisorConnections:
 
     def close(self) -> None:
         """Send what waits, within HANG_UP_WITHIN seconds, and close all connections."""
-        self._call(self.closing.set)
+        self.do(self.closing.set)
 
     def join(self, timeout: float) -> None:
         """Wait until the connections are closed."""
@@ -321,10 +322,6 @@ class SupervisorConnections:
         """Send a message at once; only from `hear` and `tick`."""
         if name in self._connections:
             self._connections[name].answer(message)
-
-    def _call(self, what: Callable[..., object], *given: object) -> None:
-        with contextlib.suppress(RuntimeError):  # it is closed
-            self._loop.call_soon_threadsafe(what, *given)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -347,12 +344,7 @@ class SupervisorConnections:
         while any(connection.is_sending() for connection in self._connections.values()) and time.monotonic() < until:
             await asyncio.sleep(0.005)
         connections = list(self._connections.values())
-        tasks = [
-            *self._arriving,
-            *self._relaying,
-            *self._accepting,
-            *(each.task for each in connections if each.task is not None),
-        ]
+        tasks = [*self._arriving, *self._tasks, *(each.task for each in connections if each.task is not None)]
         for name in list(self._connections):
             self._drop(name, at_once=False)
         for task in tasks:
@@ -379,9 +371,10 @@ class SupervisorConnections:
             self._connections[name] = connection
         return connection
 
-    def _listen(self, listener: socket.socket, door: "Door") -> None:
-        listener.setblocking(False)
-        self._accepting.append(self._loop.create_task(self._accept_on(listener, door)))
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _accept_on(self, listener: socket.socket, door: "Door") -> None:
         with listener:
@@ -413,9 +406,7 @@ class SupervisorConnections:
                     if certificate is None:
                         request = await reader.readuntil()
                         if (end := door.admit_relay(request)) is not None:
-                            task = self._loop.create_task(_join(reader, protocol, transport, end))
-                            self._relaying.add(task)
-                            task.add_done_callback(self._relaying.discard)
+                            self._begin(_join(reader, protocol, transport, end))
                             joined = True
                             return
                         transport.write(await self._loop.run_in_executor(None, door.ask, request))

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from fairlead.disk_room import room_on
 from fairlead.engines.local import proc, process_groups
 from fairlead.engines.local.cards import visible
 from fairlead.engines.local.checkpoints import VARIABLE, Checkpoints
+from fairlead.engines.local.child import ProcessSpec
 from fairlead.engines.local.messages import Call, Command, Feed, Gang, Program, Start, Task
 from fairlead.engines.local.output import note_attempt, open_output
 from fairlead.engines.local.spool import StartRecord
@@ -36,9 +37,7 @@ FILE_TIME_LAG = 0.1
 class Running:
     """A task with processes left. `worker` is set for Python calls only."""
 
-    def __init__(
-        self, task: Task, given: process_groups.ProcessSpec, group: process_groups.ProcessGroup, worker: Worker | None
-    ) -> None:
+    def __init__(self, task: Task, given: ProcessSpec, group: process_groups.ProcessGroup, worker: Worker | None) -> None:
         self.task, self.given, self.group, self.worker = task, given, group, worker
         self.over_memory = self.over_output = self.paused = self.idled = False
         self.program: Program | None = None  # None for a call
@@ -131,7 +130,7 @@ class Tasks:
             self.checkpoints.give_up(task, error)
             raise
 
-    def _give(self, task: Task, start: Start) -> process_groups.ProcessSpec:
+    def _give(self, task: Task, start: Start) -> ProcessSpec:
         (job, index, number), limits = task, start.limits
         env = {"FAIRLEAD_JOB": str(job), "FAIRLEAD_INDEX": _known_as(task, start.work), "FAIRLEAD_NUMBER": str(number)}
         if number > 1:
@@ -154,7 +153,7 @@ class Tasks:
         if number > 1:
             note_attempt(f"{folder}/{index}", number)
         env[VARIABLE] = self.checkpoints.make(task, start.person)
-        given = process_groups.ProcessSpec(limits, env, gpus, f"{folder}/{index}", start.person, "", [], signal=start.signal)
+        given = ProcessSpec(limits, env, gpus, f"{folder}/{index}", start.person, "", [], signal=start.signal)
         if isinstance(start.work, Command):
             return given._replace(export=start.work.export, cores=self._free_cores(limits.cpu))
         return given
@@ -188,7 +187,7 @@ class Tasks:
         return free[:count] if not rest and 0 < count <= len(free) and count < len(there) else []
 
     def _start_command(
-        self, task: Task, work: Command, given: process_groups.ProcessSpec, failed: Callable[[OSError], None], record: StartRecord
+        self, task: Task, work: Command, given: ProcessSpec, failed: Callable[[OSError], None], record: StartRecord
     ) -> None:
         program = work.program
         if work.numbered:
@@ -224,7 +223,7 @@ class Tasks:
         else:
             self._answer(piece.ask, over=True)
 
-    def _start_call(self, task: Task, call: Call, given: process_groups.ProcessSpec) -> None:
+    def _start_call(self, task: Task, call: Call, given: ProcessSpec) -> None:
         job, index, _ = task
         message = {"payload": call.payload, "job": job, "index": index, "env": given.env, "dial": self._dial()}
         files = open_output(given.output, given.person)
@@ -304,7 +303,7 @@ class Tasks:
     def _must_pause(self, run: Running, since: float) -> bool:
         if not self._room_is_low or run.group.status is not None or run.group.kill_at is not None:
             return False
-        return run.paused or _changed_at(run.given.output) >= since
+        return run.paused or any(file.st_mtime >= since for file in _output_files(run.given.output))
 
     def _pause(self, run: Running, stop: bool) -> None:
         run.paused = stop
@@ -365,7 +364,8 @@ class Tasks:
             if run.group.status is None:
                 memory, output = run.given.limits.memory, run.given.limits.output
                 run.over_memory |= bool(memory) and self._groups.is_over_memory(run.group, memory)
-                run.over_output |= bool(output) and _size_of_output(run.given.output) > output
+                blocks = sum(file.st_blocks for file in _output_files(run.given.output)) if output else 0
+                run.over_output |= 512 * blocks > output
                 if run.over_memory or run.over_output:
                     self._groups.kill(run.group)
 
@@ -393,15 +393,6 @@ class Tasks:
         return any(run.group.status is not None or run.group.kill_at is not None for run in self.running.values())
 
 
-def _changed_at(path: str) -> float:
-    """Return when a task wrote last, by the file system's clock; 0 if its output was removed."""
-    changed = 0.0
-    for name in ("out", "err"):
-        with contextlib.suppress(OSError):
-            changed = max(changed, os.stat(f"{path}.{name}").st_mtime)
-    return changed
-
-
 def _known_as(task: Task, work: Command | Call) -> str:
     """Return the index that the task sees."""
     index = str(task[1])
@@ -424,13 +415,11 @@ def _with_index(word: str, index: str) -> str:
     return "{index}".join(part.replace("{index}", index) for part in word.split("{{index}}"))
 
 
-def _size_of_output(path: str) -> int:
-    """Return the disk space of a task's output in bytes; 0 if it was removed."""
-    size = 0
+def _output_files(path: str) -> Iterator[os.stat_result]:
+    """Yield what the file system says of a task's output, unless it was removed."""
     for name in ("out", "err"):
         with contextlib.suppress(OSError):
-            size += 512 * os.stat(f"{path}.{name}").st_blocks
-    return size
+            yield os.stat(f"{path}.{name}")
 
 
 def _how_it_ended(run: Running) -> tuple[Outcome, int]:

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.calls import worker as worker_program
+from fairlead.engines.local.child import ProcessSpec
 from fairlead.engines.local.messages import Call, Person, Program, read_program
-from fairlead.engines.local.process_groups import ProcessGroup, ProcessGroups, ProcessSpec, signal_group, since_boot
+from fairlead.engines.local.process_groups import ProcessGroup, ProcessGroups, signal_group, since_boot
 
 IDLE_FOR = 60.0
 """Seconds that a worker waits for another call."""

@@ -72,6 +72,7 @@ class RemoteEngine:
     """
 
     elastic, ray = True, False
+    _connections: SupervisorConnections  # from `serve` on
 
     def __init__(self, serving: Serving) -> None:
         self.complaint: str | None = None
@@ -86,7 +87,7 @@ class RemoteEngine:
         self._listener = _listen(*listen)
         self.port: int = self._listener.getsockname()[1]
         self.gpus: dict[str, Sequence[int]] = {}
-        self._seen: dict[str, reports.Reports] = {}
+        self._seen: dict[str, reports.Reports] = defaultdict(reports.Reports)
         self._on: dict[reports.Task, str] = {}  # node of each attempt that was started or reported
         self._questions = Questions()
         self._collecting = ResultCollector(self._folders.calls, self._send, self._collected)
@@ -95,7 +96,6 @@ class RemoteEngine:
         self._superseded = self._journal = ""
         self._promised = 0.0
         self._inventory_sent = False
-        self._connections: SupervisorConnections | None = None
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
@@ -208,8 +208,8 @@ class RemoteEngine:
             member.gone_at, member.fenced = None, False
             self._hosts[node.name] = host
             if changed and member.standing is MemberState.UP:
-                self._reports_of(node.name).nodes += member.seen()
-        if reconnect and self._connections is not None:
+                self._seen[node.name].nodes += member.seen()
+        if reconnect:
             self._connections.renew(node.name)
         self._wake()
 
@@ -221,7 +221,7 @@ class RemoteEngine:
                 return
             member.draining = True
             if member.standing is MemberState.UP:
-                self._reports_of(name).nodes.append(contract.NodeDraining(name))
+                self._seen[name].nodes.append(contract.NodeDraining(name))
         self._wake()
 
     def part(self, name: str) -> None:
@@ -231,7 +231,7 @@ class RemoteEngine:
             if member is None or member.gone_at is not None:
                 return
             member.gone_at = time.monotonic()
-        if self._connections is not None:
+        if self._journal:  # else nobody is connected yet
             self._connections.send(name, message("fence"))
 
     def names(self) -> set[str]:
@@ -253,7 +253,6 @@ class RemoteEngine:
 
     def _open(self) -> None:
         """Take nodes in; until then, they wait."""
-        assert self._connections is not None
         self._connections.listen(self._listener, Door(self._ring.context, self._name_of, self._hear_stranger, self._relay))
 
     def _name_of(self, certificate: bytes) -> str:
@@ -269,12 +268,11 @@ class RemoteEngine:
         return self.admit_relay(request)
 
     def _send(self, name: str, line: bytes, now: bool = True) -> None:
-        assert self._connections is not None, "call serve() first"
         self._connections.send(name, line, now)
 
     def start(self, launches: contract.Launches) -> None:
         jobs = {number: launches.jobs[number] for number in set(launches.attempts.job.tolist())}
-        if any(job.work.export for job in jobs.values()) and self._connections is not None:
+        if any(job.work.export for job in jobs.values()):
             # Stored environments are read from the disk, for which the scheduler's thread must not wait.
             self._connections.do(lambda: self._start(launches._replace(jobs=jobs)))
         else:
@@ -285,7 +283,6 @@ class RemoteEngine:
         with self._lock:
             hosts = dict(self._hosts)
         more = (self.gpus, self._folders, self._as_people, hosts.get, self._journal, self._exported, self._is_elsewhere)
-        assert self._connections is not None, "call serve() first"
         with self._connections.together():
             for node, line, tasks in starts(launches, *more):
                 with self._lock:
@@ -342,18 +339,16 @@ class RemoteEngine:
     def poll(self) -> contract.Seen:
         if self._superseded:
             raise contract.Superseded(self._superseded)
-        if self._connections is not None and self._connections.failure is not None:
+        if self._connections.failure is not None:
             raise RuntimeError("the thread of the connections to the nodes failed") from self._connections.failure
         with self._lock:
-            seen, self._seen = self._seen, {}
+            seen, self._seen = self._seen, defaultdict(reports.Reports)
         total, of = reports.Reports(), {name for name, one in seen.items() if one.known is not None}
         for one in seen.values():
             known, one.known = one.known, None
             total.join(one)
             if known is not None:
                 total.known = (total.known or []) + known
-        if of:
-            total.known = total.known or []
         if not self._inventory_sent:  # that no node is known yet is an answer too
             self._inventory_sent, total.known = True, total.known or []
         return total.seen()._replace(of=of) if total.known is not None else total.seen()
@@ -410,23 +405,20 @@ class RemoteEngine:
 
     def close(self, leave: bool = False) -> None:
         """Disconnect. With `leave`, supervisors end as soon as nothing runs."""
-        if self._connections is not None:
-            if leave:
-                for name in self.names():
-                    self._send(name, message("leave"))
-            self._connections.close()
-        else:
+        if not self._journal:  # nobody was served
             self._listener.close()
+            return
+        if leave:
+            for name in self.names():
+                self._send(name, message("leave"))
+        self._connections.close()
 
     def join(self, timeout: float) -> None:
-        if self._connections is not None:
+        if self._journal:
             self._connections.join(timeout)
         self._collecting.close()
 
     # -- in the thread of the connections -----------------------------------------------------------------------
-
-    def _reports_of(self, name: str) -> reports.Reports:
-        return self._seen.setdefault(name, reports.Reports())
 
     def _hear(self, name: str, lines: list[bytes]) -> None:
         now = time.monotonic()
@@ -438,14 +430,10 @@ class RemoteEngine:
             member.heard_at = now
             for each in messages:
                 self._take_in(member, each, now)
-        if any(
-            not isinstance(each, reports.Heartbeat | reports.StreamAnswer | reports.OutputPiece | reports.CardsMeasured)
-            for each in messages
-        ):
+        if not all(isinstance(each, reports.Quiet) for each in messages):
             self._wake()
 
     def _take_in(self, member: Member, each: reports.Message, now: float) -> None:
-        assert self._connections is not None
         match each:
             case reports.Heartbeat(number):
                 # A node that was reported lost must first send its inventory: only then it is up again.
@@ -466,7 +454,7 @@ class RemoteEngine:
             case reports.Closed(to):
                 member.closed_to = to
                 if member.standing is MemberState.UP:
-                    self._reports_of(member.name).nodes += member.seen()
+                    self._seen[member.name].nodes += member.seen()
             case reports.OutputPiece(ask, data) if ask % 2:  # of a call's result
                 self._collecting.receive(member.name, ask, None if data is None else base64.b64decode(data))
             case reports.OutputPiece() | reports.StreamAnswer():
@@ -480,11 +468,11 @@ class RemoteEngine:
                     if isinstance(each, reports.Ended) and each.session:
                         self._collecting.begin(member.name, each)
                     else:
-                        self._reports_of(member.name).add(each)
+                        self._seen[member.name].add(each)
                 else:
                     log.warning("node %s reports task %d.%d, which is on another node: ignored", member.name, *task[:2])
             case _:
-                self._reports_of(member.name).add(each)
+                self._seen[member.name].add(each)
 
     def _collected(self, name: str, ended: reports.Ended) -> None:
         """Report the end of a call whose result is here. A lost node reports it again if it comes back."""
@@ -492,17 +480,15 @@ class RemoteEngine:
             member = self._members.get(name)
             if member is None or member.standing is MemberState.LOST:
                 return
-            self._reports_of(name).add(ended)
+            self._seen[name].add(ended)
         self._wake()
 
     def _renew(self, member: Member, now: float) -> None:
         """Echo a heartbeat: the lease lasts from before now."""
-        assert self._connections is not None
         member.renewed_at = now
         self._connections.answer(member.name, b'{"do": "renew", "number": %d}\n' % member.number)
 
     def _take_inventory_in(self, member: Member, inventory: reports.Inventory) -> None:
-        assert self._connections is not None
         before, member.unfit = member.unfit, inventory.cannot_talk()
         if member.unfit:
             if member.unfit != before:
@@ -525,7 +511,7 @@ class RemoteEngine:
             self._connections.send(member.name, asked)
         if self.gpus.get(member.name):
             self._connections.send(member.name, message("watch"))
-        seen = self._reports_of(member.name)
+        seen = self._seen[member.name]
         seen.add(inventory)
         if member.gone_at is not None:
             self._connections.send(member.name, message("fence"))
@@ -565,7 +551,6 @@ class RemoteEngine:
 
     def _look(self) -> None:
         """Report nodes that are lost now, renew dead connections, and close sessions."""
-        assert self._connections is not None
         now = time.monotonic()
         if now - self._sessions_seen_at > SESSIONS_EVERY:
             self._sessions_seen_at = now
@@ -601,14 +586,13 @@ class RemoteEngine:
 
     def _lose(self, member: Member) -> None:
         """Report a node as lost. If it comes back, it does so as a new one, with the ends that it knows."""
-        assert self._connections is not None
         if member.leaving:
             log.info("node %s has left", member.name)
         else:
             log.warning("node %s is lost: its tasks start again elsewhere", member.name)
         member.standing = MemberState.LOST
         self._on = {task: name for task, name in self._on.items() if name != member.name}
-        self._reports_of(member.name).nodes.append(contract.NodeDown(member.name, left=member.leaving == "drain"))
+        self._seen[member.name].nodes.append(contract.NodeDown(member.name, left=member.leaving == "drain"))
         if member.gone_at is None and member.name in self._hosts:
             fresh = self._members[member.name] = Member(member.name, member.node, member.renewed_at)
             fresh.standing, fresh.version, fresh.clock_ahead = MemberState.LOST, member.version, member.clock_ahead

@@ -74,7 +74,6 @@ class JoinedEngine(RemoteEngine):
 
     def serve(self, journal: str, epoch: int) -> None:
         super().serve(journal, epoch)
-        assert self._connections is not None
         greeting = self._greeting + message("inventory")
         self._connections.connect(self._own.name, LocalEndpoint(self._folder), greeting)
 
@@ -147,7 +146,7 @@ class JoinedEngine(RemoteEngine):
             member.gone_at, member.fenced, member.draining = None, False, False
         if about.leaving == "now" and member.gone_at is None:
             member.gone_at = time.monotonic()
-            self._reports_of(member.name).nodes.append(NodeDraining(member.name))
+            self._seen[member.name].nodes.append(NodeDraining(member.name))
         member.leaving = about.leaving
         member.draining = member.draining or about.leaving == "drain"
 
@@ -163,7 +162,7 @@ class JoinedEngine(RemoteEngine):
         super()._look()
 
     def _lose(self, member: Member) -> None:
-        if member.leaving and self._connections is not None:
+        if member.leaving:
             self._connections.answer(member.name, message("leave"))
             self._connections.disconnect(member.name, at_once=False)
         super()._lose(member)

@@ -156,17 +156,9 @@ def make_certificate(name: str, signed_by: str = "") -> str:
     if signed_by:
         issuer = x509.load_pem_x509_certificate(certificate_in(signed_by).encode()).subject
         signing = serialization.load_pem_private_key(signed_by.encode(), None)
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=not signed_by,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    encrypts = ("key_encipherment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only")
+    no = dict.fromkeys((*encrypts, "content_commitment", "crl_sign"), False)
+    usage = x509.KeyUsage(digital_signature=True, key_cert_sign=not signed_by, **no)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(subject)
