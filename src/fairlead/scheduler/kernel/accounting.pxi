@@ -179,7 +179,7 @@ cdef void _take_of_node(View v, i64 n, i64 j, i64 t, i64 sign, double at) noexce
         if sign > 0:
             note_served(v, q, turn, not v.jobs[j].once)  # else counted when the room was offered
         q = p
-    if sign > 0:
+    if sign > 0 and v.times[IDLE_BUDGET] > 0.0:
         x = line_of(v, v.jobs[j].queue)
         size = share_of(v, demand) * (v.jobs[j].tasks if v.jobs[j].gang else 1)
         v.queues[x].beyond = max(0.0, min(size, -_part_and_lack(v, x)[1]))
