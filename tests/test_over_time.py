@@ -14,7 +14,7 @@ from fairlead.audit.over_time_report import over_time_text
 from fairlead.client.connection import ServiceError
 from fairlead.journal import Journal, JournalError, read_history
 from fairlead.journal import journal as journals
-from fairlead.journal.reports import audit_journal
+from fairlead.journal.separate import audit_journal
 from fairlead.journal.sql import SqlStore
 from fairlead.model.problems import Problem
 from fairlead.model.specs import After, Job, Node, Queue, Settings

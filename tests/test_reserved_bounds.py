@@ -385,6 +385,32 @@ def test_who_nearly_has_its_part_does_not_use_up_the_budget():
     assert world.mean["new0"] >= 0.85 * world.part("new0")
 
 
+def test_who_runs_something_small_for_ever_has_all_of_the_budget():
+    """A notebook is no part of 10 CPUs: room is kept for its queue's tasks of 9, whatever its neighbours' drains have cost."""
+    shares = []
+    for seed in range(4):
+        others, notebook = [(1.0, 9, 360.0), (1.0, 9, 360.0), (1.0, 9, 360.0)], [(0.0, "new0", 1, 1e6)]
+        world = World([16, 16], (1, 1200.0), others, 3, 21 * 1800.0, seed, keeper=notebook)
+        shares.append((world.mean["new0"] - 1) / world.part("new0"))
+    assert np.mean(shares) >= 0.6
+
+
+def test_what_ran_while_nobody_waited_is_not_worked_off():
+    """One task at a time has the whole node, and no job ever waits. So nobody knows parts when the last one starts."""
+    jobs = Jobs()
+    for k in range(5):
+        jobs.add(700.0 * k, "first", {"cpu": 40_000}, 600.0 if k < 4 else 1200.0)
+    jobs.add(2900.0, "first", {"cpu": 40_000}, 600.0)
+    jobs.add(2900.0, "new", {"cpu": 1000}, 100.0, tasks=2000)
+    least = []
+
+    def watch(state, facts):
+        least.append(float(state.queues.debt[state.tree.rows["first"]]))
+
+    simulate(jobs.workload("stale", [Node("n", {"cpu": 40_000})], []), settings=Settings(revoke=False), samples=20, watch=watch)
+    assert min(least) >= 0
+
+
 @pytest.mark.parametrize("seed", [1000, 1005])
 def test_who_lacks_a_little_keeps_no_room_from_who_has_nothing(seed):
     """Room is kept again and again for the first newcomer, whose tasks end each time where the second one's could begin."""

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from fairlead.journal.reports import used_rows
+from fairlead.journal.separate import used_rows
 from fairlead.journal.used_days import UsedDays
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler.effects import apply, new_state

@@ -13,7 +13,7 @@ from tests.memory_store import MemoryStore
 from fairlead.journal import journal as journals
 from fairlead.journal import used_days
 from fairlead.journal.journal import Journal
-from fairlead.journal.reports import usage_of_journal, used_rows
+from fairlead.journal.separate import usage_of_journal, used_rows
 from fairlead.journal.used_days import DAY, UsedDays
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import snapshot

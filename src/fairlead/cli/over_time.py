@@ -36,7 +36,7 @@ def audit_over_time(
 
 
 def _of_journal(path: Path, length: float, bound: float) -> Any:
-    from fairlead.journal.reports import audit_journal
+    from fairlead.journal.separate import audit_journal
     from fairlead.journal.sql import SqlStore
 
     with closing(SqlStore(path, to_read=True)) as store, progress(TaskProgressColumn()) as bars:

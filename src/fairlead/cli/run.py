@@ -28,7 +28,7 @@ from fairlead.client.jobs import SubmittedJob
 from fairlead.client.service_error import ServiceError
 from fairlead.client.waiting import sentence_of_waiting
 from fairlead.failure import Failure
-from fairlead.plain_text import span
+from fairlead.plain_text import plain_lines, span
 
 if TYPE_CHECKING:
     from fairlead.cli.forwarding import Forwarder
@@ -163,7 +163,7 @@ def run_job(options: dict[str, Any]) -> int:
             try:
                 check_commands(connection, [body], [])
             except Failure as failure:
-                say(str(failure))
+                print(f"fairlead: {plain_lines(str(failure))}", file=sys.stderr)
                 return 127  # as a shell
         forwarder = None if here is None else Forwarder(connection, here)
         (body,) = with_sent(connection, [body], [options])

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from fairlead.client.call_future import CallFuture
 from fairlead.client.executor import Client
@@ -17,7 +17,7 @@ from fairlead.model.api_types import JobInfo
 T = TypeVar("T")
 
 
-class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
+class AsyncClient:
     """A client of the scheduler for asyncio programs. See :class:`fairlead.Client` for the parameters.
 
     Examples
@@ -112,6 +112,9 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
         except asyncio.CancelledError:
             self._client._caller.abandon()
             raise
+
+    async def __aenter__(self) -> Self:
+        return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt | asyncio.CancelledError):

@@ -283,7 +283,7 @@ class Queues(Table):
     debt: F64  # of a line: what it is owed, see `kernel/debts.pxi`; seconds
     debt_at: F64  # of a line: when its debt was last added up, if after a count
     lasts: F64  # of a line: the p90 of how long the tasks of a job last, as known when one of it ended last, seconds; 0: unknown
-    beyond: F64  # of a line: what the task, or whole gang, that started last takes beyond its part; a share
+    beyond: F64  # of a line: what the task, or whole gang, that started last took beyond its part; 0 if nobody else waited
     owed_since: F64  # of a line: since when it is owed anything
     owed: I64  # to it and those below when debts were last counted, if it was not served since: debts times parts; 1e-6 s of all
     put_off: F64  # of a line: no reservation for it before this; 0: not put off. The root's: no overdraft before

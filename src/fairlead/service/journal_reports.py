@@ -30,7 +30,7 @@ class JournalReports:
         self._one_each = OnePerPerson("a report is being made for you already")
 
     async def __call__(self, caller: Caller, report: Literal["over-time", "usage"], over: float, *more: float) -> Any:
-        """Make a report on `over` seconds, with what more :mod:`fairlead.journal.reports` needs for it.
+        """Make a report on `over` seconds, with what more :mod:`fairlead.journal.separate` needs for it.
 
         Audited over time, the last seconds are an :class:`fairlead.model.api_types.OverTimeInfo`; usage of seconds before a time
         is a :class:`fairlead.model.api_types.UsageInfo`. Raises ReportFailed, Busy. Cancelling the call ends the process.
@@ -40,7 +40,7 @@ class JournalReports:
                 arguments = [report, str(self._path), *map(json.dumps, (over, self._clock(), *more))]
                 # Isolated from environment and folder, which anybody may control.
                 process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-I", "-m", "fairlead.journal.reports", *arguments, cwd="/",
+                    sys.executable, "-I", "-m", "fairlead.journal.separate", *arguments, cwd="/",
                     stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
                 )  # fmt: skip
                 try:

@@ -85,16 +85,16 @@ cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
         return False
     if how_many(v) >= MAX_RESERVATIONS or (v.group_cache[b].keeping and _are_all_reserved(v, b, NONE)):
         return False
-    if (not owed or _has_most(v, b, x)) and not has_half(v, v.times[NOW]):
+    if (not owed or _nearly_has_its_part(v, b, x)) and not has_half(v, v.times[NOW]):
         return False
     if not owed and due_in_order(v, x, b) <= LEAST_SHARE:
         return False
     return x != v.groups[b].leaf or not _one_end_helps(v, b, x, not owed, lack) or _waits_beyond_turn(v, b, x)
 
 
-cdef bint _has_most(View v, i64 b, i64 x) noexcept nogil:
-    """Return True if a line runs something, and has more than its part with a group's next task."""
-    return v.queues[x].tasks > 0 and lack_of(v, x, needs_of(v, v.groups[b].shape_row)) < size_of(v, b)
+cdef bint _nearly_has_its_part(View v, i64 b, i64 x) noexcept nogil:
+    """Return True if a line has half of its part, and is nearer to it without a group's next task than with it."""
+    return 2 * lack_of(v, x, needs_of(v, v.groups[b].shape_row)) < min(size_of(v, b), _part_and_lack(v, x)[0])
 
 
 cdef bint _waits_beyond_turn(View v, i64 b, i64 x) noexcept nogil:

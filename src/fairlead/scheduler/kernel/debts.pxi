@@ -6,10 +6,10 @@
             H, H': what these are charged for past use; S: what those use that are not hungry
     part    p = L * w - h, h <= half of what the weight w entitles to; within guarantee and limit
     lack    l = least of p - used over the resources needed, as a fraction of what there is
-    debt    d grows by l / p * time, and shrinks to max(l, -b) / p * T at least, T: how long its tasks last, 0 if that is unknown;
-            b: what the task, or gang, that started last takes beyond the part as it was then; 0 for a queue that neither
-            waits nor runs. So it is in seconds, and who runs nothing is owed a second more each second, whatever the weight.
-            Who starts a task larger than its part works that off before it is owed room again, but not what it ran before
+    debt    d grows by l / p * time, and shrinks to max(l, -b) / p * T at least, T: how long its tasks last, 0 if that is
+            unknown; b: what the task, or gang, that started last took beyond the part, 0 if nobody else waited; 0 for a queue that
+            neither waits nor runs. So it is in seconds, and who runs nothing is owed a second more each second, whatever the weight.
+            Who starts a task beyond its part works that off before it is owed room again, but not what it ran before
             others came. It is never below -T / p, with p as a share: what a task as large as the cluster takes
 
 - **Line**: a leaf, or the highest queue above it that serves its children in the order of their jobs (fifo, priority). Debts

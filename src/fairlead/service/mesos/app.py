@@ -232,7 +232,7 @@ async def _body(request: Request) -> bytes:
 
 
 def _accepted(request: Request) -> str:
-    kind = encoding.accepted_kind(request.headers.get("accept"))
+    kind = encoding.accepted_kind(",".join(request.headers.getlist("accept")) or None)
     if kind is None:
         raise CallRefused(406, f"Expecting 'Accept' to allow '{encoding.PROTOBUF}' or '{encoding.JSON}'")
     return kind
