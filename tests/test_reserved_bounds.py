@@ -385,14 +385,14 @@ def test_who_nearly_has_its_part_does_not_use_up_the_budget():
     assert world.mean["new0"] >= 0.85 * world.part("new0")
 
 
-def test_who_runs_something_small_for_ever_has_all_of_the_budget():
-    """A notebook is no part of 10 CPUs: room is kept for its queue's tasks of 9, whatever its neighbours' drains have cost."""
+def test_who_runs_a_notebook_is_served_before_anybody_knows_how_long_its_tasks_last():
+    """In its turn others go first, who run nothing in between. None of its tasks has ended, so others' say what it is owed."""
     shares = []
     for seed in range(4):
         others, notebook = [(1.0, 9, 360.0), (1.0, 9, 360.0), (1.0, 9, 360.0)], [(0.0, "new0", 1, 1e6)]
         world = World([16, 16], (1, 1200.0), others, 3, 21 * 1800.0, seed, keeper=notebook)
         shares.append((world.mean["new0"] - 1) / world.part("new0"))
-    assert np.mean(shares) >= 0.6
+    assert np.mean(shares) >= 0.5
 
 
 def test_what_ran_while_nobody_waited_is_not_worked_off():

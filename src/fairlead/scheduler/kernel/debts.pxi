@@ -403,8 +403,16 @@ cdef double due_to(View v, i64 x, i64 b) noexcept nogil:
 
 
 cdef bint is_owed_tasks(View v, i64 x, i64 b, i64 job, i64 count) noexcept nogil:
-    """Return True if a line is owed what `count` tasks like the next of a group, of a job row, take while they last."""
-    return 0.0 < count * size_of(v, b) * p90_duration(v, job) <= v.queues[x].debt * _part_and_lack(v, x)[0]
+    """Return True if a line is owed what `count` tasks like the next of a group, of a job row, take while they last.
+
+    If nobody knows how long they last, as long as those of any line are known to.
+    """
+    lasts = p90_duration(v, job)
+    if lasts == INFINITY:
+        lasts = 0.0
+        for q in range(v.counts[QUEUES]):
+            lasts = max(lasts, v.queues[q].lasts)
+    return 0.0 < count * size_of(v, b) * lasts <= v.queues[x].debt * _part_and_lack(v, x)[0]
 
 
 cdef bint has_its_part(View v, i64 x, i64 b) noexcept nogil:
