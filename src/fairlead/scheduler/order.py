@@ -229,13 +229,16 @@ class Order:
         base = self.places
         self.places += 2 * slots
         if self.places > len(self.trees):
-            length = 2 * self.places
-            self.trees, least = longer(self.trees, base, length), self.least[:base]
-            self.trees["best"][base:] = NONE
-            self.least = np.full((length, self.resources + view.LEAST_COLUMNS), view.INFINITE)
-            self.least[:base] = least
-            self._moves[0] += 1
+            self._resize_trees(base, 2 * self.places)
         return base
+
+    def _resize_trees(self, used: int, length: int) -> None:
+        """Resize the arrays of all trees' nodes, keeping the first `used`."""
+        self.trees, least = longer(self.trees, used, length), self.least[:used]
+        self.trees["best"][used:] = NONE
+        self.least = np.full((length, self.resources + view.LEAST_COLUMNS), view.INFINITE)
+        self.least[:used] = least
+        self._moves[0] += 1
 
     def _grow_tree(self, state: Records, queue: int) -> None:
         """Move a queue's tree to twice the space."""
