@@ -116,7 +116,7 @@ cdef bint is_overspent(View v, double now) noexcept nogil:
 
 
 cdef bint has_half(View v, double now) noexcept nogil:
-    """In a cycle: return True if half the budget is left, of each resource: the other half is for those who are not near to it."""
+    """In a cycle: return True if half the budget is left, of each resource: the other half is for those who lack more of their part."""
     if v.counts[HALF_AT] != v.counts[NEWS]:
         v.counts[HALF_AT], v.counts[HALF] = v.counts[NEWS], 1
         for r in range(v.len_total):
