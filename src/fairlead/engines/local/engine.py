@@ -249,7 +249,7 @@ class LocalEngine:
             if new.known is not None:
                 self._seen.nodes, new.nodes = [], self._up()
             self._seen.join(new)
-        if not all(isinstance(each, reports.Quiet) for each in messages):
+        if sum(isinstance(each, reports.Quiet) for each in messages) < len(lines):  # also for what cannot be read
             self._wake()
 
     def _remove_output(self) -> None:
