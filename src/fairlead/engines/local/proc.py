@@ -103,8 +103,8 @@ def environment(pid: int) -> bytes | None:
         stat = _stat(pid)
         if not stat or stat[0] in b"ZX":
             return b""
-        start, end = stat[47:49]
-        if end == b"0":
+        code, start, end = stat[24], stat[47], stat[48]  # where its code ends, and where its environment begins and ends
+        if b"0" in (code, end):  # exec notes the code last: before that, the environment may seem to be empty
             return None
         if start == end:  # it was given none
             return b""
