@@ -394,6 +394,7 @@ def test_run_fails_with_a_command_that_is_lost(live):
     live.ok("reload")
     runs = live.start("run", "--", "sleep", "100", stderr=subprocess.PIPE)
     live.until(lambda: [job["running"] for job in live.ask("jobs")["jobs"]] == [1])
+    live.until(lambda: live.ask("jobs/1/tasks")["tasks"][0]["status"] == "running")  # else it was never lost
     (supervisor,) = live.supervisor()
     supervisor.kill()
     assert runs.wait(60) == 1
