@@ -45,14 +45,12 @@ def audit_journal(
     starved_after : seconds; see :data:`fairlead.audit.over_time.STARVED_AFTER`
     progress : called from time to time with the number of facts done and the total
     """
-    journal = Journal(store)
+    journal = _journal_of(store)
 
     def at(position: int) -> float:
         return decode(journal.look(position - 1, 1)[0][1]).at
 
     last = journal.position
-    if not store.read(last - 1, 1):
-        raise JournalError(f"{store.name}: has no facts: there is nothing to report yet")
     end = at(last) if until is None else until
     known, position, facts = read_history(store, end - over)
     oldest = at(position + 1) if position < last else end
@@ -73,9 +71,7 @@ def usage_of_journal(
 
     Raises JournalError if it has no facts or is damaged.
     """
-    journal, until = Journal(store), min(until, now)
-    if not store.read(journal.position - 1, 1):
-        raise JournalError(f"{store.name}: has no facts: there is nothing to report yet")
+    journal, until = _journal_of(store), min(until, now)
     since = until - over
     known, position, facts = read_history(store, since)
     oldest = decode(journal.look(position, 1)[0][1]).at if position < journal.position else until
@@ -93,6 +89,14 @@ def usage_of_journal(
     for fact in facts:
         apply(state, fact)
     return {"since": since, "until": until, "complete": complete, "usage": used_rows(state, now, since, until, by_day)}
+
+
+def _journal_of(store: SqlStore) -> Journal:
+    """Return a journal that has facts. Raises JournalError if it has none."""
+    journal = Journal(store)
+    if not store.read(journal.position - 1, 1):
+        raise JournalError(f"{store.name}: has no facts: there is nothing to report yet")
+    return journal
 
 
 def used_rows(state: State, now: float, since: float = -inf, until: float = inf, by_day: bool = False) -> list[UsedBy]:

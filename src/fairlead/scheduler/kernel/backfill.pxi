@@ -203,8 +203,7 @@ cdef bint _takes_back(View v, i64 j, double lack) noexcept nogil:
     if v.queues[leaf].pending == 0:
         return False
     know(v, x)
-    size = share_of(v, &v.demand[v.jobs[j].shape_row * v.len_total]) * (v.jobs[j].holding if v.jobs[j].gang else 1)
-    without = size + v.queue_cache[x].lack
+    without = size_held(v, j) + v.queue_cache[x].lack
     return without > LEAST_SHARE and without / v.queue_cache[x].due_share > lack - LEAST_SHARE
 
 

@@ -229,6 +229,19 @@ cdef void note_lack(View v, i64 leaf, double at) noexcept nogil:
             v.queues[leaf].debt_at = at
 
 
+cdef void note_beyond(View v, i64 j) noexcept nogil:
+    """Note what a task of job row j, or its gang, took beyond its line's part once it is placed."""
+    if v.times[IDLE_BUDGET] > 0.0:
+        x = line_of(v, v.jobs[j].queue)
+        excess = -_part_and_lack(v, x)[1] if v.queues[0].waits > v.queues[x].pending else 0.0  # it may have all that nobody wants
+        v.queues[x].beyond = max(0.0, min(size_held(v, j), excess))
+
+
+cdef double size_held(View v, i64 j) noexcept nogil:
+    """Return the dominant share of a task of job row j, or of what its gang holds."""
+    return share_of(v, &v.demand[v.jobs[j].shape_row * v.len_total]) * (v.jobs[j].holding if v.jobs[j].gang else 1)
+
+
 cdef void _set_owed(View v, i64 q, i64 owed) noexcept nogil:
     """Note what a queue and those below it are owed, by which ties are broken."""
     if v.queues[q].owed != owed:
@@ -405,7 +418,7 @@ cdef double due_to(View v, i64 x, i64 b) noexcept nogil:
 cdef bint is_owed_tasks(View v, i64 x, i64 b, i64 job, i64 count) noexcept nogil:
     """Return True if a line is owed what `count` tasks like the next of a group, of a job row, take while they last.
 
-    If nobody knows how long they last, as long as those of any line are known to.
+    If nobody knows how long they last, the longest that tasks of any line are known to last counts.
     """
     lasts = p90_duration(v, job)
     if lasts == INFINITY:
