@@ -48,8 +48,6 @@ MAX_EXTRAPOLATION: Final = 4.0
 """A forecast is at most this many times the longest known duration; beyond, it is inf."""
 
 # debts.pxi
-VISITS_PER_EVENT: Final = 4
-"""Lines are asked once as many tasks have started, ended or come as there are active queues, divided by this."""
 PATIENCE: Final = 0.25
 """Part of what its part does while a task of it lasts that a line is owed before it gets a reservation."""
 ANYTHING: Final = -1

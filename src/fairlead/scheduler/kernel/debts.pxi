@@ -15,7 +15,7 @@
 - **Line**: a leaf, or the highest queue above it that serves its children in the order of their jobs (fifo, priority). Debts
   are of lines; such a queue's children have what it lacks in common.
 - **Asked**: lines are asked whether they are owed room in moments of which the first event comes once as many tasks have started or
-  ended, or jobs come, as there were active queues, divided by VISITS_PER_EVENT. Only then is anybody given a reservation.
+  ended, or jobs come, as there were active queues, or as tasks run if these are fewer. Only then is anybody given a reservation.
 - **Counting**: all parts are computed, and what all have lacked is added up, by need, in the first such moment from
 
       min over the lines that wait of t + min(s, (s - d mod s) / rate), or their `put_off` if that is earlier
@@ -102,7 +102,7 @@ cpdef void begin_moment(View v, double at) noexcept nogil:
         if v.queues[0].listed > 0:
             _shorten_list(v, at)
         v.times[MOMENT] = at
-        if v.times[IDLE_BUDGET] > 0.0 and VISITS_PER_EVENT * v.queues[0].events >= v.queues[0].line:
+        if v.times[IDLE_BUDGET] > 0.0 and v.queues[0].events >= min(v.queues[0].line, v.queues[0].tasks):
             v.times[ASKED_AT], v.queues[0].events = at, 0
             if v.queues[0].waits == 0 and v.times[DEBTS_AT] > -INFINITY:
                 v.times[DUE_AT] = INFINITY

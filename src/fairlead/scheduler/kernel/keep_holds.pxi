@@ -207,9 +207,10 @@ cdef void _shrink_hold(View v, i64 h, double at) noexcept nogil:
 
 
 cpdef void drop_holds_on(View v, i64 node, double at) noexcept nogil:
-    """Drop all promises with a hold on a node that is no longer available; their groups are due for a new plan at once."""
+    """Drop all promises with a hold on a node that is no longer available; all lines are asked in the next moment."""
     while v.nodes[node].hold != NONE:
         h = v.nodes[node].hold
+        v.queues[0].events = INFINITE
         drop_holds(v, v.holds[h].group, v.holds[h].number, at)
 
 
