@@ -18,6 +18,7 @@ ALL = (
     "claims",
     "promises",
     "newcomers",
+    "mixtures",
     "scarce",
     "remote",
     "machines",

@@ -15,6 +15,7 @@ from bench import (
     heart,
     kernel,
     machines,
+    mixtures,
     offers,
     people,
     plain_drf,
@@ -160,6 +161,13 @@ def test_the_score_places_as_its_formula_says():
     found = scarce.schedule(world, arrivals)
     assert found == scarce.place(Stranded, world, arrivals)
     assert 100 < sum(found) < 600
+
+
+def test_mixtures_of_newcomers(capsys):
+    mixtures.run(scale=0.01)
+    shown = capsys.readouterr().out
+    assert "## 3 random mixtures" in shown
+    assert "less than half of its part in 0" in shown
 
 
 def test_the_heart(capsys):

@@ -1,11 +1,10 @@
 """What reservations promise as bounds, on random clusters: docs/reservations.md, "Bounds"."""
 
-import contextlib
 import random
 
 import numpy as np
 import pytest
-import scipy  # whose parts are read when they are asked for
+from bench.mixtures import DAY, World, possible, size_of
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -16,104 +15,7 @@ from fairlead.simulate.measure import idle_for_promises
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs
 
-DAY = 86_400.0
 few = settings(max_examples=10, deadline=None, phases=[Phase.explicit, Phase.generate])
-
-
-def packings(room, sizes):
-    """All ways to fill room with tasks of these sizes that leave no room for one of the last."""
-    if not sizes:
-        yield ()
-        return
-    for k in range(room // sizes[0], -1 if sizes[1:] else room // sizes[0] - 1, -1):
-        for rest in packings(room - k * sizes[0], sizes[1:]):
-            yield (k, *rest)
-
-
-def possible(nodes, queues, lent=None):
-    """The largest t, 1 at most, for which each queue (weight, CPUs of a task) can have t of its part as a mean.
-
-    A linear program over how long each node is filled in which way. All use what is `lent` at most, by default all there is.
-    """
-    sizes, weights, total = sorted({cpu for _, cpu in queues}, reverse=True), sum(w for w, _ in queues), lent or sum(nodes)
-    ways = [(kind, way) for kind in sorted(set(nodes)) for way in packings(kind, sizes)]
-    most = [[float(kind == of) for of, _ in ways] + [0.0] for kind in sorted(set(nodes))]
-    enough = [
-        [-way[k] * size for _, way in ways] + [sum(w for w, cpu in queues if cpu == size) * total / weights]
-        for k, size in enumerate(sizes)
-    ]
-    whole = [float(sum(k * size for k, size in zip(way, sizes, strict=True))) for _, way in ways] + [0.0]
-    limits = [float(nodes.count(kind)) for kind in sorted(set(nodes))] + [0.0] * len(sizes) + [float(total)]
-    found = scipy.optimize.linprog(
-        [0.0] * len(ways) + [-1.0], [*most, *enough, whole], limits, bounds=[(0, None)] * len(ways) + [(0, 1)]
-    )
-    return found.x[-1]
-
-
-def size_of(cpu):
-    return {"cpu": 1000 * cpu, "memory": cpu << 30}
-
-
-class World:
-    """Somebody has all nodes with small tasks, and others come; what each uses, and when each begins, in CPUs and seconds."""
-
-    def __init__(self, nodes, first, others, begins, lasts, seed, beside=(), come=None, quotas=(), policy="", keeper=()):
-        """`first` is (CPUs, seconds) of a task, `others` are (weight, CPUs, seconds), `beside` too, who are there from the start.
-
-        Tasks last 50 to 150% of that. `come` is when the others come, by default after three of the longest tasks. `quotas` are
-        queues with nothing to run, but for what `keeper` says by (time, queue, CPUs, seconds). All need as much memory as CPUs.
-        """
-        rng, jobs, self.total = random.Random(seed), Jobs(), sum(nodes)
-        self.longest = 1.5 * max(first[1], *(seconds for *_, seconds in (*others, *beside)))
-        named = {f"old{k}": old for k, old in enumerate(beside)} | {f"new{k}": new for k, new in enumerate(others)}
-        self.weights = {"first": 1.0} | {name: weight for name, (weight, *_) in named.items()}
-        come = come or 3 * self.longest
-        self.use, self.mean, self.begun, self.at = dict.fromkeys(self.weights, 0), dict.fromkeys(self.weights, 0.0), {}, 0.0
-        self.behind = self.most_behind = 0.0
-        self.fell = False
-        self.span = come + begins * self.longest, come + begins * self.longest + lasts
-        asked = [("first", 0.0, *first)]
-        asked += [(name, come if name in list(named)[len(beside) :] else 0.0, *rest) for name, (_, *rest) in named.items()]
-        for at, queue, cpu, seconds in keeper:
-            jobs.add(at, queue, size_of(cpu), seconds)
-        for queue, at, cpu, seconds in asked:
-            count = int(2 * (self.span[1] - at) / seconds * self.total / cpu) + self.total
-            jobs.add(at, queue, size_of(cpu), [rng.uniform(0.5, 1.5) * seconds for _ in range(count)], tasks=count)
-        queues = [Queue(name, weight=weight) for name, weight in self.weights.items()] + [*quotas]
-        self.case = jobs.workload("bounds", [Node(f"n{k}", size_of(cpu)) for k, cpu in enumerate(nodes)], queues)
-        self.come, self.jobs, self.facts = come, {}, []
-        with contextlib.suppress(StopIteration):
-            simulate(self.case, policy, record=self._note, settings=Settings(revoke=False), samples=20)
-
-    def _note(self, facts):
-        begin, end = self.span
-        self.facts += facts
-        for fact in facts:
-            if isinstance(fact, JobSubmitted):
-                self.jobs[fact.id] = fact.job.queue, fact.job.demand["cpu"] // 1000
-            elif isinstance(fact, TasksPlaced | TasksFinished):
-                passed = min(fact.at, end) - max(self.at, begin)
-                if self.at >= self.come:
-                    self._note_half(fact.at - self.at)
-                for queue, cpu in self.use.items() if passed > 0 else ():
-                    self.mean[queue] = self.mean.get(queue, 0.0) + cpu * passed / (end - begin)
-                self.at = fact.at
-                for job in fact.job.tolist():
-                    queue, cpu = self.jobs[job]
-                    self.use[queue] = self.use.get(queue, 0) + (cpu if isinstance(fact, TasksPlaced) else -cpu)
-                    self.begun.setdefault(queue, fact.at - self.come)
-        if self.at > end:
-            raise StopIteration
-
-    def _note_half(self, passed):
-        """Add up what the first lacks of half of its part, from when it first does, in parts of that half: seconds."""
-        half = self.part("first") / 2
-        self.fell |= self.use["first"] < half
-        self.behind += passed * (1 - self.use["first"] / half) if self.fell else 0.0
-        self.most_behind = max(self.most_behind, self.behind)
-
-    def part(self, queue):
-        return self.weights[queue] / sum(self.weights.values()) * self.total
 
 
 @st.composite

@@ -1,0 +1,155 @@
+"""Random mixtures of newcomers: how much of what packing lets them have the worst of them gets.
+
+Somebody has all nodes with tasks of one CPU. Then 1 to 20 others come, of weights 1 to 10, with tasks of 1 CPU up to a whole node
+that last 1 to 100% as long. What each uses is measured from three of the longest tasks after that, for twelve turns of
+whoever has the fewest. A turn is how long a queue's part works on one of its tasks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+import scipy  # whose parts are read when they are asked for
+
+from fairlead.model.specs import Node, Queue, Settings
+from fairlead.scheduler.facts import Fact, JobSubmitted, TasksFinished, TasksPlaced
+from fairlead.simulate.run import simulate
+from fairlead.simulate.workload import Jobs
+
+DAY = 86_400.0
+Kind = tuple[float, int, float]
+"""A queue: its weight, and CPUs and seconds of its tasks."""
+
+
+def packings(room: int, sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield all ways to fill room with tasks of these sizes that leave no room for one of the last."""
+    if not sizes:
+        yield ()
+        return
+    for k in range(room // sizes[0], -1 if sizes[1:] else room // sizes[0] - 1, -1):
+        for rest in packings(room - k * sizes[0], sizes[1:]):
+            yield (k, *rest)
+
+
+def possible(nodes: list[int], queues: list[tuple[float, int]], lent: float | None = None) -> float:
+    """Return the largest t, 1 at most, for which each queue (weight, CPUs of a task) can have t of its part as a mean.
+
+    A linear program over how long each node is filled in which way. All use what is `lent` at most, by default all there is.
+    """
+    sizes, weights, total = sorted({cpu for _, cpu in queues}, reverse=True), sum(w for w, _ in queues), lent or sum(nodes)
+    ways = [(kind, way) for kind in sorted(set(nodes)) for way in packings(kind, sizes)]
+    most = [[float(kind == of) for of, _ in ways] + [0.0] for kind in sorted(set(nodes))]
+    enough = [
+        [-way[k] * size for _, way in ways] + [sum(w for w, cpu in queues if cpu == size) * total / weights]
+        for k, size in enumerate(sizes)
+    ]
+    whole = [float(sum(k * size for k, size in zip(way, sizes, strict=True))) for _, way in ways] + [0.0]
+    limits = [float(nodes.count(kind)) for kind in sorted(set(nodes))] + [0.0] * len(sizes) + [float(total)]
+    found = scipy.optimize.linprog(
+        [0.0] * len(ways) + [-1.0], [*most, *enough, whole], limits, bounds=[(0, None)] * len(ways) + [(0, 1)]
+    )
+    return float(found.x[-1])
+
+
+def size_of(cpu: int) -> dict[str, int]:
+    """Return a node's or a task's resources: as much memory as CPUs."""
+    return {"cpu": 1000 * cpu, "memory": cpu << 30}
+
+
+class World:
+    """Somebody has all nodes with small tasks, and others come; what each uses, and when each begins, in CPUs and seconds."""
+
+    def __init__(
+        self, nodes: list[int], first: tuple[int, float], others: Sequence[Kind], begins: float, lasts: float, seed: int,
+        beside: Sequence[Kind] = (), come: float | None = None, quotas: Sequence[Queue] = (), policy: str = "",
+        keeper: Sequence[tuple[float, str, int, float]] = (),
+    ) -> None:  # fmt: skip
+        """`first` is (CPUs, seconds) of a task, `others` are (weight, CPUs, seconds), `beside` too, who are there from the start.
+
+        Tasks last 50 to 150% of that. `come` is when the others come, by default after three of the longest tasks. Use is measured
+        `begins` of these later, for `lasts` seconds. `quotas` are queues with nothing to run, but for what `keeper` says by
+        (time, queue, CPUs, seconds). All need as much memory as CPUs.
+        """
+        rng, jobs, self.total = random.Random(seed), Jobs(), sum(nodes)
+        self.longest = 1.5 * max(first[1], *(seconds for *_, seconds in (*others, *beside)))
+        named = {f"old{k}": old for k, old in enumerate(beside)} | {f"new{k}": new for k, new in enumerate(others)}
+        self.weights = {"first": 1.0} | {name: weight for name, (weight, *_) in named.items()}
+        come = come or 3 * self.longest
+        self.use, self.mean, self.at = dict.fromkeys(self.weights, 0), dict.fromkeys(self.weights, 0.0), 0.0
+        self.begun: dict[str, float] = {}
+        self.behind = self.most_behind = 0.0
+        self.fell = False
+        self.span = come + begins * self.longest, come + begins * self.longest + lasts
+        asked = [("first", 0.0, *first)]
+        asked += [(name, come if name.startswith("new") else 0.0, cpu, seconds) for name, (_, cpu, seconds) in named.items()]
+        for at, queue, cpu, seconds in keeper:
+            jobs.add(at, queue, size_of(cpu), seconds)
+        for queue, at, cpu, seconds in asked:
+            count = int(2 * (self.span[1] - at) / seconds * self.total / cpu) + self.total
+            jobs.add(at, queue, size_of(cpu), [rng.uniform(0.5, 1.5) * seconds for _ in range(count)], tasks=count)
+        queues = [Queue(name, weight=weight) for name, weight in self.weights.items()] + [*quotas]
+        self.case = jobs.workload("bounds", [Node(f"n{k}", size_of(cpu)) for k, cpu in enumerate(nodes)], queues)
+        self.come, self.jobs, self.facts = come, dict[int, tuple[str, int]](), list[Fact]()
+        with contextlib.suppress(StopIteration):
+            simulate(self.case, policy, record=self._note, settings=Settings(revoke=False), samples=20)
+
+    def _note(self, facts: Sequence[Fact]) -> None:
+        begin, end = self.span
+        self.facts += facts
+        for fact in facts:
+            if isinstance(fact, JobSubmitted):
+                self.jobs[fact.id] = fact.job.queue, fact.job.demand["cpu"] // 1000
+            elif isinstance(fact, TasksPlaced | TasksFinished):
+                passed = min(fact.at, end) - max(self.at, begin)
+                if self.at >= self.come:
+                    self._note_half(fact.at - self.at)
+                for queue, cpu in self.use.items() if passed > 0 else ():
+                    self.mean[queue] = self.mean.get(queue, 0.0) + cpu * passed / (end - begin)
+                self.at = fact.at
+                for job in fact.job.tolist():
+                    queue, cpu = self.jobs[job]
+                    self.use[queue] = self.use.get(queue, 0) + (cpu if isinstance(fact, TasksPlaced) else -cpu)
+                    self.begun.setdefault(queue, fact.at - self.come)
+        if self.at > end:
+            raise StopIteration
+
+    def _note_half(self, passed: float) -> None:
+        """Add up what the first lacks of half of its part, from when it first does, in parts of that half: seconds."""
+        half = self.part("first") / 2
+        self.fell |= self.use["first"] < half
+        self.behind += passed * (1 - self.use["first"] / half) if self.fell else 0.0
+        self.most_behind = max(self.most_behind, self.behind)
+
+    def part(self, queue: str) -> float:
+        """Return what a queue is entitled to while all wait, in CPUs."""
+        return self.weights[queue] / sum(self.weights.values()) * self.total
+
+
+def mixture(seed: int) -> tuple[float, float]:
+    """Return what the worst newcomer of a random mixture has, and who was there first and a task, of what packing allows each."""
+    rng = random.Random(seed)
+    cpus = rng.choice([4, 6, 8, 16, 24, 40])
+    nodes, long = [cpus] * rng.randint(1, max(1, min(10, 60 // cpus))), rng.choice([30.0, 100.0, 1000.0, 3600.0])
+    sizes = sorted({1, 2, 3, cpus // 2, cpus})
+    others = [(float(rng.randint(1, 10)), rng.choice(sizes), long * rng.uniform(0.01, 1.0)) for _ in range(rng.randint(1, 20))]
+    weights = 1.0 + sum(weight for weight, *_ in others)
+    turn = max(cpu * seconds * weights / weight / sum(nodes) for weight, cpu, seconds in others)
+    most = possible(nodes, [(weight, cpu) for weight, cpu, _ in others] + [(1.0, 1)])
+    world = World(nodes, (1, long), others, 3, max(15 * long, 12 * turn), seed)
+    has = {queue: world.mean[queue] / world.part(queue) / most for queue in world.weights}
+    return min(has[f"new{k}"] for k in range(len(others))), has["first"] + 1 / world.part("first") / most
+
+
+def run(scale: float = 1.0) -> None:
+    """Print how many of 300 mixtures are how good."""
+    count = max(2, round(300 * scale))
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        worst, first = zip(*pool.map(mixture, range(count), chunksize=max(1, count // 100)), strict=True)
+    print(f"## {count} random mixtures of newcomers: what the worst one has of what packing allows")
+    print(f"at least 80% in {sum(has >= 0.8 for has in worst)}, below 60% in {sum(has < 0.6 for has in worst)}, ", end="")
+    print(f"below 40% in {sum(has < 0.4 for has in worst)}; {sum(worst) / count:.0%} on average")
+    print(f"who was there first has less than half of its part in {sum(has < 0.5 for has in first)}")
