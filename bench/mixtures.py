@@ -70,9 +70,9 @@ class World:
     ) -> None:  # fmt: skip
         """`first` is (CPUs, seconds) of a task, `others` are (weight, CPUs, seconds), `beside` too, who are there from the start.
 
-        Tasks last 50 to 150% of that. `come` is when the others come, by default after three of the longest tasks. Use is measured
-        `begins` of these later, for `lasts` seconds. `quotas` are queues with nothing to run, but for what `keeper` says by
-        (time, queue, CPUs, seconds). All need as much memory as CPUs.
+        Tasks last 50 to 150% of that. `come` is when the others come, by default after three of the longest tasks. Use is
+        measured `begins` of these later, for `lasts` seconds. `quotas` are queues with nothing to run, but for what `keeper`
+        says by (time, queue, CPUs, seconds). All need as much memory as CPUs.
         """
         rng, jobs, self.total = random.Random(seed), Jobs(), sum(nodes)
         self.longest = 1.5 * max(first[1], *(seconds for *_, seconds in (*others, *beside)))

@@ -26,7 +26,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.kernel.constants import EDGES, PATIENCE
-from fairlead.scheduler.kernel.view import DEBTS_AT, MOMENT
+from fairlead.scheduler.kernel.view import DEBTS_AT, DUE_AT, MOMENT, PATIENCE_OF_ANY
 from fairlead.scheduler.reports.audits import audit_history, audit_state
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.reports.reservations import describe_holds, idled_queues
@@ -634,7 +634,7 @@ def test_a_queue_is_asked_as_its_debt_passes_another_quarter_of_its_tasks_time_o
 
 
 def test_debts_are_counted_within_the_patience_of_who_waits_and_not_where_nobody_does():
-    """Within that, and as many events as there are queues."""
+    """A count is due within that, and late by as much at most."""
     rng, jobs, each = random.Random(1), Jobs(), PATIENCE * min(edge for edge in EDGES if edge > 100.0)
     for k in range(200):
         jobs.add(
@@ -644,23 +644,21 @@ def test_debts_are_counted_within_the_patience_of_who_waits_and_not_where_nobody
             rng.uniform(106.0, 111.0),
         )
     waits, before, quiet = dict[int, float](), 0.0, 0
-    late, happened = list[int](), 0
+    ages = list[float]()
 
     def watch(state, facts):
-        nonlocal waits, before, quiet, happened
+        nonlocal waits, before, quiet
         now, counted = state.times[[MOMENT, DEBTS_AT]].tolist()
         if now > 1500.0 and not waits and now > before:
             assert counted <= before
             quiet += 1
         waits = {q: waits.get(q, now) for q in range(1, state.queues.n) if state.queues.pending[q] > 0}
-        is_late = now > 1500.0 and any(now - max(since, counted) > each for since in waits.values())
-        late.extend([happened] * is_late)
-        happened = is_late * (happened + sum(isinstance(fact, JobSubmitted | TasksPlaced | TasksFinished) for fact in facts))
+        ages.extend(now - max(since, counted) for since in waits.values() if now > 1500.0)
         before = now
 
     simulate(jobs.workload("w", [Node("n0", {"cpu": 16_000})], []), samples=20, watch=watch)
     assert quiet > 100
-    assert 0 < max(late) < 3
+    assert each < max(ages) <= 2 * each
 
 
 def test_who_ran_between_two_counts_of_debts_is_not_owed_as_if_they_had_run_nothing():
@@ -699,6 +697,7 @@ def test_who_comes_between_two_counts_of_debts_and_starts_at_once_is_owed_nothin
     for number in (42, 43):  # nothing is counted before somebody waits
         apply(state, JobSubmitted(at=number - 41.0, id=number, job=Job("q2", {"cpu": 60_000})))
     assert state.queues.due[q].any()
+    state.times[[DUE_AT, PATIENCE_OF_ANY]], state.queues.lasts[:] = (0.0, 104.0), 1000.0  # who waits has patience until 104
     apply(state, TasksFinished(at=3.0, job=one, index=0 * one, attempt=one, outcome=0 * one, code=0 * one))
     apply(state, JobSubmitted(at=102.0, id=44, job=Job("q1", {"cpu": 1000})))
     apply(state, JobSubmitted(at=102.0, id=45, job=Job("new", {"cpu": 1000})))
