@@ -77,7 +77,7 @@ def test_sessions_take_turns_as_jobs_do_where_demands_differ(cpus, each):
     demands = {key: {"cpu": 1000 * cpu} for key, cpu in zip(("A", "B", "jobs"), each, strict=True)}
     sharing = Sharing({"cpu": 1000 * cpus}, [Queue(name) for name in demands], {"one": "A", "two": "B"}, demands)
     sharing.run(480, warm=80)
-    assert all(abs(3 * use - 1) < 0.12 for use in sharing.use.values()), sharing.use
+    assert all(abs(3 * use - 1) < 0.15 for use in sharing.use.values()), sharing.use
 
 
 def test_sessions_and_jobs_of_any_demands_have_what_drf_gives_whole_tasks():
