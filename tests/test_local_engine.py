@@ -655,7 +655,7 @@ def test_a_process_is_never_taken_for_one_without_an_environment():
     shells = [subprocess.Popen(["sh", "-c", "while :; do env true; done"], env=asked) for _ in range(3)]  # all cores are busy
     try:
         found, until = collections.Counter(), time.monotonic() + 60
-        while (not found[True] or found.total() < 20_000) and time.monotonic() < until:
+        while (not found[True] or found.total() < 10_000) and time.monotonic() < until:
             for pid in itertools.chain.from_iterable(proc.descendants(shell.pid) for shell in shells):
                 environment = proc.environment(pid)
                 found[environment is None] += 1
