@@ -268,11 +268,11 @@ def test_heavy_queues_with_large_tasks_keep_a_node_that_was_drained_for_them(nod
 
 
 def test_who_is_owed_keeps_a_node_that_was_drained_for_it():
-    """One short task a drain would use up the budget: six runs, as one differs much from the next."""
+    """One short task a drain would use up the budget: thirty runs, as one differs much from the next."""
     others = [(2.0, 23, 180.0), (1.0, 5, 3600.0), (1.0, 30, 720.0)]
-    worlds = [World([40], (1, 3600.0), others, 3, 15 * 3600.0, seed) for seed in range(1000, 1006)]
+    worlds = [World([40], (1, 3600.0), others, 3, 15 * 3600.0, seed) for seed in range(1000, 1030)]
     worst = [min(world.mean[queue] / world.part(queue) for queue in ("new0", "new2")) for world in worlds]
-    assert np.mean(worst) >= 0.2
+    assert np.mean(worst) >= 0.3
 
 
 def test_a_task_that_takes_its_turn_ends_no_drain():
