@@ -1,8 +1,8 @@
-"""Random mixtures of newcomers: how much of what packing lets them have the worst of them gets.
+"""Random mixtures of newcomers: what the worst one has of what packing allows.
 
 Somebody has all nodes with tasks of one CPU. Then 1 to 20 others come, of weights 1 to 10, with tasks of 1 CPU up to a whole node
-that last 1 to 100% as long. What each uses is measured from three of the longest tasks after that, for twelve turns of
-whoever has the fewest. A turn is how long a queue's part works on one of its tasks.
+that last 1 to 100% as long. What each uses is measured once three of the longest tasks have passed, for twelve of the longest
+turns, or fifteen tasks of the first if that is longer. A turn is how long a queue's part works on one of its tasks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from fairlead.scheduler.facts import Fact, JobSubmitted, TasksFinished, TasksPla
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs
 
-DAY = 86_400.0
 Kind = tuple[float, int, float]
 """A queue: its weight, and CPUs and seconds of its tasks."""
 

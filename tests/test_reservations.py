@@ -26,7 +26,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.kernel.constants import EDGES, PATIENCE
-from fairlead.scheduler.kernel.view import DEBTS_AT, DUE_AT, MOMENT, PATIENCE_OF_ANY
+from fairlead.scheduler.kernel.view import DEBTS_AT, DUE_AT, LEAST_PATIENCE, MOMENT
 from fairlead.scheduler.reports.audits import audit_history, audit_state
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.reports.reservations import describe_holds, idled_queues
@@ -697,7 +697,7 @@ def test_who_comes_between_two_counts_of_debts_and_starts_at_once_is_owed_nothin
     for number in (42, 43):  # nothing is counted before somebody waits
         apply(state, JobSubmitted(at=number - 41.0, id=number, job=Job("q2", {"cpu": 60_000})))
     assert state.queues.due[q].any()
-    state.times[[DUE_AT, PATIENCE_OF_ANY]], state.queues.lasts[:] = (0.0, 104.0), 1000.0  # who waits has patience until 104
+    state.times[[DUE_AT, LEAST_PATIENCE]], state.queues.lasts[:] = (0.0, 104.0), 1000.0  # who waits has patience until 104
     apply(state, TasksFinished(at=3.0, job=one, index=0 * one, attempt=one, outcome=0 * one, code=0 * one))
     apply(state, JobSubmitted(at=102.0, id=44, job=Job("q1", {"cpu": 1000})))
     apply(state, JobSubmitted(at=102.0, id=45, job=Job("new", {"cpu": 1000})))

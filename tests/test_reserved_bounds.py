@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from bench.mixtures import DAY, World, possible, size_of
+from bench.mixtures import World, possible, size_of
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +15,7 @@ from fairlead.simulate.measure import idle_for_promises
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs
 
+DAY = 86_400.0
 few = settings(max_examples=10, deadline=None, phases=[Phase.explicit, Phase.generate])
 
 

@@ -25,7 +25,7 @@ from fairlead.scheduler.growth import rebuild_row_maps, set_ended
 from fairlead.scheduler.job_index import ByNumber
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import HOURS
-from fairlead.scheduler.kernel.view import BEGAN, ENDED, HISTOGRAMS, HOLDS, IDLE_BUDGET, MOMENT, PATIENCE_OF_ANY
+from fairlead.scheduler.kernel.view import BEGAN, ENDED, HISTOGRAMS, HOLDS, IDLE_BUDGET, LEAST_PATIENCE, MOMENT
 from fairlead.scheduler.queue_tree import QueueTree, mark_exact
 from fairlead.scheduler.state import ShapeKey, State
 from fairlead.scheduler.tables import NONE, TABLES, Table, longer
@@ -144,7 +144,7 @@ def dump(state: State, room: Room | None = None) -> Iterator[bytes]:
             ended=state.ended_jobs().tolist(),
             rows={STORED_TABLES.get(name, name): getattr(state, name).n for name in TABLES},
             began=float(state.times[BEGAN]),
-            counted=tuple(state.times[MOMENT : PATIENCE_OF_ANY + 1].tolist()),
+            counted=tuple(state.times[MOMENT : LEAST_PATIENCE + 1].tolist()),
             grain=state.grain.tolist(),
             days=encode(state.days),
         )

@@ -15,8 +15,8 @@
 - **Line**: a leaf, or the highest queue above it that serves its children in the order of their jobs (fifo, priority). Debts
   are of lines; such a queue's children have what it lacks in common.
 - **Asked**: lines are asked whether they are owed room in moments of which the first event comes once as many tasks have started or
-  ended, or jobs come, as there were active queues, or as tasks run if these are fewer; or once a count is due for as long as the least
-  patience of who waits. Only then is anybody given a reservation.
+  ended, or jobs come, as there were active queues, or as tasks run if these are fewer; once a count is late by the
+  least patience of those who wait; and after a node with reserved room was lost. Only then is anybody given a reservation.
 - **Counting**: all parts are computed, and what all have lacked is added up, by need, in the first such moment from
 
       min over the lines that wait of t + min(s, (s - d mod s) / rate), or their `put_off` if that is earlier
@@ -106,14 +106,14 @@ cpdef void begin_moment(View v, double at) noexcept nogil:
         if v.times[IDLE_BUDGET] > 0.0 and _is_time_to_ask(v, at):
             v.times[ASKED_AT], v.queues[0].events = at, 0
             if v.queues[0].waits == 0 and v.times[DEBTS_AT] > -INFINITY:
-                v.times[DUE_AT] = v.times[PATIENCE_OF_ANY] = INFINITY
+                v.times[DUE_AT] = v.times[LEAST_PATIENCE] = INFINITY
             elif at >= v.times[DUE_AT] or v.times[DEBTS_AT] == -INFINITY:
                 _count_debts(v, at)
 
 
 cdef bint _is_time_to_ask(View v, double at) noexcept nogil:
     """Return True if enough has happened since lines were asked, or a count of debts is late by the patience of who waits."""
-    return v.queues[0].events >= min(v.queues[0].line, v.queues[0].tasks) or at >= v.times[DUE_AT] + v.times[PATIENCE_OF_ANY]
+    return v.queues[0].events >= min(v.queues[0].line, v.queues[0].tasks) or at >= v.times[DUE_AT] + v.times[LEAST_PATIENCE]
 
 
 cdef bint is_asked(View v) noexcept nogil:
@@ -147,7 +147,7 @@ cdef void _note_need(View v, i64 x, double least, double part, double lack) noex
     if part > LEAST_SHARE:  # else it is not known yet: a debt grows by at most 1 s a second
         after = min(least, after * part / lack) if lack > 0.0 else least
     due = after + max(v.queues[x].debt_at, v.times[DEBTS_AT])
-    v.times[PATIENCE_OF_ANY] = min(v.times[PATIENCE_OF_ANY], least)
+    v.times[LEAST_PATIENCE] = min(v.times[LEAST_PATIENCE], least)
     v.times[DUE_AT] = min(v.times[DUE_AT], min(due, v.queues[x].put_off) if v.queues[x].put_off > 0.0 else due)
 
 
@@ -157,7 +157,7 @@ cdef void _count_debts(View v, double at) noexcept nogil:
     owed, hungry = floats(v, n), flags(v, 4 * n)
     active, lines, moved = hungry + n, hungry + 2 * n, hungry + 3 * n
     v.counts[NEWS] += 1
-    v.queues[0].line, v.times[DUE_AT], v.times[PATIENCE_OF_ANY] = 0, INFINITY, INFINITY
+    v.queues[0].line, v.times[DUE_AT], v.times[LEAST_PATIENCE] = 0, INFINITY, INFINITY
     for k in range(v.queues[0].listed):
         x = v.queues[k + 1].line
         moved[x], v.queues[x].in_list = True, False
