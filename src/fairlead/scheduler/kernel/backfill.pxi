@@ -105,7 +105,7 @@ cdef bint _waits_beyond_turn(View v, i64 b, i64 x) noexcept nogil:
     q, job, needs, size = v.queues[x].parent, current_job(v, b), needs_of(v, v.groups[b].shape_row), size_of(v, b)
     while q > 0 and lack_of(v, q, needs) >= size - LEAST_SHARE:
         q = v.queues[q].parent
-    return q > 0 and (p90_duration(v, job) == INFINITY or is_owed_tasks(v, x, b, job, 1))
+    return q > 0 and (p90_duration(v, job) == INFINITY or is_owed_a_task(v, x, b, job))
 
 
 cdef bint _is_owed(View v, i64 b, i64 x) noexcept nogil:
@@ -395,9 +395,9 @@ cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept
     """Plan a group's reservation (see `_plan_with`), first by ends that leave their room, and mark the leaves of others (`apart`).
 
     Else ends of who is owed less count too, and the line's own. If one end of any would do, it has that in its turn, unless it is owed a
-    whole task; then its own count only if it keeps its room.
+    whole task; then its own do not count.
     """
-    cdef bint some = False, one, own
+    cdef bint some = False, one
     lack, mark = lacks(v, b, x), v.scratches
     kept, gone = flags(v, v.counts[QUEUES]), relied_on(v, b)
     for q in range(v.counts[QUEUES]):
@@ -414,29 +414,14 @@ cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept
             t = v.tasks[t].after
     count, start = _plan_with(v, b, now, cost, gone)
     if count == 0 and some:
-        one, job = _one_end_helps(v, b, x, True, INFINITY), current_job(v, b)
-        if not one or is_owed_tasks(v, x, b, job, 1):
-            own = not one or _keeps_its_room(v, b, x, job)
+        one = _one_end_helps(v, b, x, True, INFINITY)
+        if not one or is_owed_a_task(v, x, b, current_job(v, b)):
             for q in range(v.counts[QUEUES]):
                 y = line_of(v, q)
-                v.queue_cache[q].apart &= not own if y == x else kept[q] or (v.queues[q].pending > 0 and v.queues[y].debt > v.queues[x].debt)
+                v.queue_cache[q].apart &= one if y == x else kept[q] or (v.queues[q].pending > 0 and v.queues[y].debt > v.queues[x].debt)
             count, start = _plan_with(v, b, now, cost, gone)
     release(v, mark)
     return count, start
-
-
-cdef bint _keeps_its_room(View v, i64 b, i64 x, i64 job) noexcept nogil:
-    """Return True if a line keeps room that its own tasks leave, though it would have that in its turn.
-
-    It is owed OWED_TASKS and others wait, of whom none runs nothing and is owed more.
-    """
-    if v.queues[0].waits == v.queues[x].pending or not is_owed_tasks(v, x, b, job, OWED_TASKS):
-        return False
-    for q in range(v.counts[QUEUES]):
-        y = line_of(v, q)
-        if v.queues[q].pending > 0 and v.queues[y].tasks == 0 and v.queues[y].debt > v.queues[x].debt:
-            return False
-    return True
 
 
 cdef (i64, double) _plan_with(View v, i64 b, double now, double *cost, i64 *gone) noexcept nogil:

@@ -100,8 +100,6 @@ REVIEW_FRACTION: Final = 0.1
 """Part of the time without events after which reservations are reviewed again."""
 HYSTERESIS: Final = 1.5
 """Tasks by which a line's reservations exceed what it is owed when the last one ends."""
-OWED_TASKS: Final = 16
-"""Tasks whose work a line is owed, from which it keeps room that a task of its own leaves, though its turn would come."""
 NODE_FREE_ODDS: Final = 0.5
 """Probability that all tasks of a node end by their forecasts: a plan that needs the whole node holds as often as not."""
 

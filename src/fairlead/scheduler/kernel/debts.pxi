@@ -419,11 +419,11 @@ cdef (double, double) _part_and_lack(View v, i64 x) noexcept nogil:
 cdef double due_to(View v, i64 x, i64 b) noexcept nogil:
     """Return what a line lacks, and a task more if it is owed what the next of this group takes."""
     lack, size = lack_of(v, x, needs_of(v, v.groups[b].shape_row)), size_of(v, b)
-    return max(lack, 0.0) + size if is_owed_tasks(v, x, b, current_job(v, b), 1) else lack
+    return max(lack, 0.0) + size if is_owed_a_task(v, x, b, current_job(v, b)) else lack
 
 
-cdef bint is_owed_tasks(View v, i64 x, i64 b, i64 job, i64 count) noexcept nogil:
-    """Return True if a line is owed what `count` tasks like the next of a group, of a job row, take while they last.
+cdef bint is_owed_a_task(View v, i64 x, i64 b, i64 job) noexcept nogil:
+    """Return True if a line is owed what a task like the next of a group, of a job row, takes while it lasts.
 
     If nobody knows how long they last, the longest that tasks of any line are known to last counts.
     """
@@ -432,7 +432,7 @@ cdef bint is_owed_tasks(View v, i64 x, i64 b, i64 job, i64 count) noexcept nogil
         lasts = 0.0
         for q in range(v.counts[QUEUES]):
             lasts = max(lasts, v.queues[q].lasts)
-    return 0.0 < count * size_of(v, b) * lasts <= v.queues[x].debt * _part_and_lack(v, x)[0]
+    return 0.0 < size_of(v, b) * lasts <= v.queues[x].debt * _part_and_lack(v, x)[0]
 
 
 cdef bint has_its_part(View v, i64 x, i64 b) noexcept nogil:

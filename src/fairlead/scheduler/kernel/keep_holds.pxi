@@ -30,7 +30,7 @@ cdef void keep_room(
     for k in range(count):
         count_idle(v, nodes[k], at)
     if reserves and allowance < 0:
-        in_order = has_its_part(v, x, group) and not is_owed_tasks(v, x, group, job, 1)
+        in_order = has_its_part(v, x, group) and not is_owed_a_task(v, x, group, job)
         v.queues[x].put_off = 0.0
     unlink_holds(v)
     first, place = v.counts[HOLDS], _free_place(v) if reserves else NONE
