@@ -57,6 +57,17 @@ def test_a_task_that_runs_beside_all_guarantees_is_preempted_whenever_they_are_c
     assert [at for at, _ in story.revoked()] == [80.0, 180.0, 280.0]
 
 
+def test_small_tasks_are_no_safer_once_one_was_preempted_where_others_are_guaranteed_all_there_is():
+    """One of 24 equal tasks pays for the first of g, eight more for the next, as soon as g has waited its second."""
+    own = {"guarantee": {"cpu": 12}, "guarantee_timeout": 1.0}
+    story = Story([{"cpu": 8}] * 3, [Queue("g", **own), Queue("h", **own), Queue("small")])
+    story.job(0.0, "small", 10**6, 24, cpu=1)
+    story.job(1000.0, "g", 10**6, cpu=1)
+    story.job(1010.0, "g", 10**6, 8, cpu=1)
+    story.until(1020.0)
+    assert (story.runs("g"), story.runs("small")) == (9, 15)
+
+
 def test_room_that_is_kept_for_a_task_that_was_preempted_as_oversized_becomes_its_own():
     """Somebody of b comes every 40 s for 70 s, within b's guarantee. A is owed its part, so its room is gathered."""
     queues = [Queue("a", guarantee={"cpu": 3}), Queue("b", guarantee={"cpu": 6})]
@@ -106,7 +117,7 @@ def test_whoever_is_within_its_guarantee_waits_for_a_usual_time_at_most_and_pree
     for number, began in story.began.items():
         job, ended = state.index.specs[number], [at for at, jobs in story.revoked() if number in jobs]
         others = sum(n for name, n in zip("abc", least, strict=True) if name != job.queue)
-        if job.tasks == 1 and job.demand["cpu"] > size - others:
+        if job.tasks == 1 and job.demand["cpu"] > max(size - others, size / 2):
             ran = [end - begin for begin, end in zip(began, ended, strict=False)]
             assert all(later >= 2 * before for before, later in itertools.pairwise(ran)), f"{number} is preempted after {ran} s"
     for b in np.flatnonzero(state.groups.head[: state.groups.n] != NONE).tolist():
