@@ -124,3 +124,16 @@ def test_whoever_is_within_its_guarantee_waits_for_a_usual_time_at_most_and_pree
         q, need = int(state.groups.leaf[b]), int(state.shapes.demand[state.groups.shape_row[b], 0])
         assert queues.used[q, 0] + need > queues.guarantee[q, 0], f"{queues.guarantee[q, 0]} guaranteed, {need} waits for ever"
     assert spent[-1:] < [10**5], spent
+
+
+def test_a_timer_that_is_over_meanwhile_makes_no_preemption_a_fault():
+    """C's large task is no victim until it has run 160 s again, which is over before b's next claim takes one of d."""
+    story = Story([{"cpu": 9}] * 2, [Queue("a", revocable=False), Queue("b", guarantee={"cpu": 12}), Queue("c"), Queue("d")])
+    story.job(0.0, "c", 20000.0, cpu=9)
+    story.job(0.0, "a", 152.0, 9, cpu=1)
+    story.job(50.0, "b", 70.0, cpu=9)
+    story.job(156.0, "d", 20000.0, 9, cpu=1)
+    story.job(290.0, "b", 50.0, cpu=1)
+    story.until(400.0)
+    assert [jobs for _, jobs in story.revoked()] == [[1], [4]]
+    assert audit_history(new_state(), story.facts, 0.0, 400.0, 100)["revocations"]["faults"] == []

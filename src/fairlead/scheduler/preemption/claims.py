@@ -430,8 +430,8 @@ class Measure(NamedTuple):
     idle: int
 
 
-def measure(state: State) -> Measure:
-    """Count the open claims, and the tasks that can still be oversized victims (rule: progress)."""
+def measure(state: State, at: float) -> Measure:
+    """Count the open claims, and the tasks that can still be oversized victims, at a time (rule: progress)."""
     v, b = state.order.ready(state, 1), state.groups
     kept = scheduling.kept_for_claims(v)
     guarded = shared = idle = 0
@@ -452,16 +452,16 @@ def measure(state: State) -> Measure:
                 ranked[int(b.priority[group])] = ranked.get(int(b.priority[group]), 0) + count
             elif idle_is_used:
                 idle += count
-    return Measure(_may_be_oversized(state), guarded, shared, sorted(ranked.items(), reverse=True), idle)
+    return Measure(_may_be_oversized(state, at), guarded, shared, sorted(ranked.items(), reverse=True), idle)
 
 
-def _may_be_oversized(state: State) -> int:
+def _may_be_oversized(state: State, at: float) -> int:
     """Count the tasks that can still be oversized victims: those of jobs that never were, and those that ran their time since."""
     jobs, rows = state.jobs, state.held_rows()
     fresh = (jobs.id[: jobs.n] != NONE) & (jobs.safe_for[: jobs.n] == 0)
     runs = rows[state.tasks.status[rows] == RUNNING]
     mine = state.job_rows_of(runs)
-    over = (jobs.safe_for[mine] > 0) & (state.at - state.tasks.started_at[runs] >= jobs.safe_for[mine])
+    over = (jobs.safe_for[mine] > 0) & (at - state.tasks.started_at[runs] >= jobs.safe_for[mine])
     return int((jobs.waiting + jobs.holding)[: jobs.n][fresh].sum() + over.sum())
 
 

@@ -59,7 +59,7 @@ class RevocationCheck:
         if isinstance(fact, TasksRevoked) and fact.claim is not None:
             _check_guarantees(state, fact)
             if fact.claim.job:  # for a framework, nothing is kept
-                self._revoked, self._measure = fact, claims.measure(state)
+                self._revoked, self._measure = fact, claims.measure(state, fact.at)
         if isinstance(fact, TasksPlaced):
             self._waited = [b for b in _waits_guarded(state) if claims.is_next(state, b)]
             self._served, self._first, h = set(), [], state.holds
@@ -77,7 +77,7 @@ class RevocationCheck:
             _check_no_counter_claim(state, revoked)
             what = f"what was revoked for job {fact.id}"
             # rule: progress
-            _must(claims.measure(state) < self._measure, f"{what} did not reduce the open claims from {self._measure}")
+            _must(claims.measure(state, revoked.at) < self._measure, f"{what} did not reduce the open claims from {self._measure}")
 
     def pass_time(self, state: State, seconds: float) -> list[str]:
         """Note that nothing happens for this long; returns claims that could start but do not, each once."""
