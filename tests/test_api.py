@@ -123,6 +123,21 @@ def test_a_key_is_known_after_a_restart(live):
     assert ask(live, "/v1/jobs", job(demand={"cpu": 99}))[1]["id"] == first + 1
 
 
+def test_a_key_gives_its_jobs_whatever_has_changed_since(live):
+    """Who is told that it may not be would submit it again, under another key."""
+    many, one = {"jobs": [job(demand={"cpu": 99}), job()]}, job(argv=["sleep", "60"])
+    asked = [("/v1/jobs", one, "k1"), ("/v1/bulk", many, "k2"), ("/v1/jobs/1/rerun", {}, "k3")]
+    first = [ask(live, path, body, headers={"Idempotency-Key": key})[1] for path, body, key in asked]
+    live.config.write_text(live.config.read_text().replace('name = "A"', 'name = "A"\ndraining = true'))
+    live.ok("reload")
+    assert "is draining" in ask(live, "/v1/jobs", one)[1]["error"]
+    found = [ask(live, path, body, headers={"Idempotency-Key": key}) for path, body, key in asked]
+    assert [code for code, _ in found] == [201, 201, 201]
+    numbers = lambda answer: [each["id"] for each in answer.get("jobs", [answer])]  # noqa: E731
+    assert [numbers(answer) for _, answer in found] == [numbers(answer) for answer in first]
+    assert ask(live, "/v1/jobs", job(), headers={"Idempotency-Key": "k1"})[0] == 409
+
+
 def test_a_long_poll_answers_when_the_job_ends(world):
     number = ask(world, "/v1/jobs", job(argv=["sleep", "0.5"]))[1]["id"]
     assert ask(world, f"/v1/jobs/{number}?wait=0.01")[1]["status"] in ("waiting", "running")

@@ -93,6 +93,24 @@ class _Submission:
         self.loads: Loads | None = None
         self.fact: JobSubmitted | None = None
 
+    def is_known(self, state: State) -> bool:
+        """Return True if a request with this key was granted before, and note the first job: whatever has changed since.
+
+        Raises Conflict if that request was another.
+        """
+        first = admission.repeated(state, self.key, self.digest)
+        self.is_new, self.first = first is None, first or 0
+        return first is not None
+
+    def there(self, state: State) -> list[Submitted]:
+        """Return the answer to a known request, with warnings as of now; of a job that is forgotten, those of the first."""
+        specs, found = state.index.specs, list[Submitted]()
+        for number in range(self.first, self.first + max(1, len(self.asked))):
+            job = specs[number if number in specs else self.first]
+            doubt = admission.doubt(state, job) if job.queue in state.tree.rows else None
+            found.append({"id": number, "queue": state.display_name(job.queue), "warning": doubt})
+        return found
+
     def rows_in(self, state: State) -> list[NDArray[Any]]:
         """Return the memory that their rows will have if no others come before, but not of more than MOST_AHEAD tasks."""
         tasks = min(sum(each.tasks for each in self.asked), MOST_AHEAD)
@@ -157,7 +175,7 @@ class Submitter:
             one = _Submission(caller, asked, key, digest)
             for _ in range(2 * (len(asked) // PIECE)):  # enough, unless all is checked again and again
                 await self._client.read(lambda state: self._check_some(state, one, PIECE))
-                if len(one.checked) == len(asked):
+                if len(one.checked) == len(asked) and one.is_new:
                     memory = await self._client.read(one.rows_in)
                     await asyncio.to_thread(one.prepare, memory)
                     break
@@ -167,6 +185,7 @@ class Submitter:
             raise
         if not one.is_new:
             exports.drop(kept)
+            return await self._client.read(one.there)
         return [{"id": n, "queue": each.kind.queue, "warning": each.warning} for n, each in enumerate(one.checked, one.first)]
 
     def _join(self, one: _Submission) -> Answer:
@@ -202,20 +221,24 @@ class Submitter:
         one = _Submission(caller, [], key, digest)
 
         def question(state: State, now: float) -> tuple[list[Fact], None]:
+            if one.is_known(state):
+                return [], None
             check_acts(self._client.authenticator.rules, caller, number, spec_of(state, number))
             job = self._with_usual(state, admission.again(state, number, failed))
             one.restart(self._generation_of(state))
             kind = self._check(state, one.caller, job, None)
             one.checked = [self._checked(state, one, kind, job, job.work)]
+            if spec_of(state, number).work.input:
+                said = f"job {number} read the standard input of `fairlead run`, which is not stored: now it reads nothing"
+                one.checked[0] = one.checked[0]._replace(warning="; ".join(filter(None, [said, one.checked[0].warning])))
             granted = self._grant(state, one, [])
             return [_submitted(granted).numbered_from(state.index.last + 1, now)] if granted else [], None
 
-        had_input = await self._client.read(lambda state: bool(spec_of(state, number).work.input))
         await self._client.ask(question, changes=True, by=caller.person.name)
+        if not one.is_new:
+            return (await self._client.read(one.there))[0]
         (checked,) = one.checked
-        lost = f"job {number} read the standard input of `fairlead run`, which is not stored: now it reads nothing"
-        warning = "; ".join(filter(None, [lost if had_input else "", checked.warning])) or None
-        return {"id": one.first, "queue": checked.kind.queue, "warning": warning}
+        return {"id": one.first, "queue": checked.kind.queue, "warning": checked.warning}
 
     def edit(self, state: State, now: float, caller: Caller, number: int, request: EditRequest) -> JobEdited | None:
         """Return the fact of an edit of a job that the caller may change; None if nothing changes."""
@@ -252,10 +275,9 @@ class Submitter:
 
     def _grant(self, state: State, one: _Submission, before: Sequence[_Checked]) -> Sequence[_Checked]:
         """Return the new jobs of a checked submission, which follow those `before`; none if they are known already."""
-        first = admission.repeated(state, one.key, one.digest)
-        one.is_new, one.first = first is None, first or state.index.last + 1 + len(before)
-        if not one.is_new:
+        if one.is_known(state):
             return []
+        one.first = state.index.last + 1 + len(before)
         known = [each.known for each in one.checked]
         loads = totals(known) if one.loads is None else one.loads
         self._unfinished.check(self._client.authenticator.rules, one.caller, loads)
@@ -274,8 +296,10 @@ class Submitter:
     def _check_some(self, state: State, one: _Submission, most: int) -> None:
         """Check at most `most` jobs of a submission that are not checked yet; all again if anything has changed.
 
-        Raises Refused if the caller may not submit one.
+        Raises Refused if the caller may not submit one. Nothing is checked of a submission that is known.
         """
+        if one.is_known(state):
+            return
         if (now := self._generation_of(state)) != one.as_of:
             one.restart(now)
         done = len(one.checked)
