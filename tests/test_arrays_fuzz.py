@@ -156,6 +156,12 @@ def test_more_guaranteed_than_there_is_is_said_and_shared_whoever_divides(policy
     assert "guaranteed" not in str(fairlead.allocate(make([10], [[1], [1]], guarantee=[[8], [2]]), policy, exact=exact))
 
 
+def test_more_guaranteed_than_there_is_is_said_of_whole_tasks_too():
+    found = fairlead.allocate(make([9], [[1], [1]], guarantee=[[20], [0]]), discrete=True)
+    assert found.tasks.tolist() == [9, 0]
+    assert "more r0 is guaranteed than exists: guarantees are scaled down" in str(found)
+
+
 def test_whole_numbers_that_floats_do_not_hold_are_exact():
     large = 2**60 + 1
     for numbers in (np.array([[large]]), [[large]], np.array([[np.int64(large)]], object), [[Decimal(large)]]):

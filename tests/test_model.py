@@ -179,6 +179,7 @@ def test_the_same_document_as_json_is_the_same(tmp_path):
         ("count = 3", "count = 0", 21, "use [01] or more"),
         ('capacity = { cpu = 9, memory = "18Gi" }', "capacity = { cpu = 0 }", 22, "has no capacity"),
         ('reserve_after = "2min"', 'reserve_after = "soon"', 26, "not a duration"),
+        ('reserve_after = "2min"', "idle_budget = true", 26, "idle_budget: write a number"),
         ("[[node]]", "[[node]", 19, "not TOML"),
         ('name = "n"\n', "", 19, "missing"),
     ],
@@ -190,6 +191,15 @@ def test_a_wrong_configuration_is_refused_with_line_and_reason(tmp_path, old, ne
     with pytest.raises(DocumentError, match=says) as refused:
         read_configuration(path, find_policy)
     assert str(refused.value).startswith(f"{path}:{line}: "), refused.value
+
+
+@pytest.mark.parametrize("port", ['"x"', "0", "99999", "1.5"])
+def test_a_wrong_port_of_the_page_is_one_mistake(tmp_path, port):
+    path = tmp_path / "fairlead.toml"
+    path.write_text(f"page = {port}\n{GOOD}")
+    with pytest.raises(DocumentError) as refused:
+        read_configuration(path, find_policy)
+    assert str(refused.value) == f"{path}:1: page: write true, false, or a port from 1 to 65535"
 
 
 @pytest.mark.parametrize(

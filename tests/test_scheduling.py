@@ -487,6 +487,18 @@ def test_nodes_are_kept_for_a_job_that_an_older_one_was_skipped_for():
     assert world.placed()[0] == (older, 0)
 
 
+def test_tasks_go_on_where_a_node_shrinks_below_them_and_nothing_starts_until_there_is_room():
+    world = World([Queue("A")], {"cpu": 4000})
+    jobs = [world.submit("A", {"cpu": 1000}) for _ in range(6)]
+    assert len(world.placed()) == 4
+    world.happen(NodeJoined(at=world.now, node=Node("n0", {"cpu": 2000})))
+    world.end(jobs[0])
+    world.end(jobs[1])
+    assert world.placed() == []
+    world.end(jobs[2])
+    assert world.placed() == [(jobs[4], 0)]
+
+
 def test_room_that_a_gang_tried_in_vain_is_there_for_others():
     """Among so many nodes that whole blocks of them are passed by: the gang takes the large one on paper, and gives it back."""
     world = World([Queue("A"), Queue("B")], {"cpu": 4000}, *[{"cpu": 1000}] * 63)

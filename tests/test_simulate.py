@@ -622,6 +622,12 @@ def test_a_wrong_trace_is_refused_with_its_line(tmp_path, name, text, wrong):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["nothing", "nothing.csv"])
+def test_a_trace_that_does_not_exist_is_said_not_to_whatever_its_name(tmp_path, name):
+    with pytest.raises(TraceError, match=f"{name}: cannot be read: No such file"):
+        read_trace(tmp_path / name)
+
+
 def test_wrong_rows_are_counted_where_they_are_to_be_skipped(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("submit,duration,cpu\n0,10,1\n1,ten,1\n2,10,1\n3,10\n")

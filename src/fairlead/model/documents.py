@@ -62,6 +62,12 @@ def _read_url(value: object) -> str:
     return value
 
 
+def _read_page(value: object) -> object:
+    if not isinstance(value, int) or not (isinstance(value, bool) or 1 <= value <= 65535):
+        raise ValueError("write true, false, or a port from 1 to 65535")
+    return value
+
+
 def read_kept(value: object) -> dict[str, int | quantity.Percent]:
     """Read what a machine keeps for itself: a table of quantities and percentages. Raises ValueError with the remedy."""
     if not isinstance(value, dict):
@@ -229,7 +235,7 @@ class NodeTable(Table):
 
 class SchedulerTable(Table):
     reserve_after: Annotated[float | None, BeforeValidator(quantity.parse_seconds), Field(ge=0)] = None
-    idle_budget: Annotated[float, Field(ge=0, le=1)] = specs.Settings().idle_budget
+    idle_budget: Annotated[Strict, Field(ge=0, le=1)] = specs.Settings().idle_budget
     max_losses: Annotated[int, Field(ge=1, le=100, strict=True)] = specs.Settings().max_losses
     keep_jobs: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = specs.Settings().keep_jobs
     revoke: Switch = specs.Settings().revoke
@@ -270,7 +276,7 @@ class Document(Table):
     placement: list[PlacementTable] = Field(default_factory=list, max_length=1000)
     system: Annotated[dict[str, Any] | None, BeforeValidator(read_kept)] = None
     output: Annotated[str, BeforeValidator(_read_url)] = ""
-    page: Switch | Annotated[int, Field(ge=1, le=65535, strict=True)] = True
+    page: Annotated[bool | int, BeforeValidator(_read_page)] = True
 
 
 @dataclass

@@ -18,8 +18,10 @@ def read_ranges(text: str) -> list[int]:
         if match is None:
             raise ValueError(f"{part!r} is not a range: write numbers and ranges, such as 1-10,15,20-30:2")
         first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-        if last < first or step < 1:
-            raise ValueError(f"{part!r} contains no number: write FIRST-LAST or FIRST-LAST:STEP")
+        if last < first:
+            raise ValueError(f"{part!r} ends before it begins: write FIRST-LAST")
+        if step < 1:
+            raise ValueError(f"{part!r} has steps of 0: write FIRST-LAST:STEP")
         if (last - first) // step >= MOST - len(found):
             raise ValueError(f"{text!r} has more than {MOST:,} numbers")
         found.update(range(first, last + 1, step))

@@ -232,18 +232,16 @@ def allocate(
             problem.floats(), chosen.name, contract.Division(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
         )
     _check_policy(problem, chosen, discrete)
+    numbers, steps = problem.exact() if exact or discrete else problem.floats(), list[Step]()
     if discrete and isinstance(chosen, contract.OrderingPolicy):
-        numbers = problem.exact()
         division, steps = place(numbers, chosen, placement)
-        return Allocation(numbers, chosen.name, division, True, steps)
-    numbers = problem.exact() if exact else problem.floats()
-    spread = 1.0 if exact else numbers.spread()
-    division = chosen.divide(numbers) if spread <= WIDEST else _divide_wide(chosen, problem, spread)
-    over = numbers.overpromised()
-    if over:
+    else:
+        spread = 1.0 if exact else numbers.spread()
+        division = chosen.divide(numbers) if spread <= WIDEST else _divide_wide(chosen, problem, spread)
+    if over := numbers.overpromised():
         note = f"more {over} is guaranteed than exists: guarantees are scaled down"
         division = replace(division, notes=[*division.notes, note])
-    return Allocation(numbers, chosen.name, division)
+    return Allocation(numbers, chosen.name, division, discrete, steps)
 
 
 def _check_policy(problem: Problem, chosen: contract.DividingPolicy, discrete: bool) -> None:

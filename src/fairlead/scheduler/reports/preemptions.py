@@ -69,15 +69,17 @@ class RevocationCheck:
 
     def after(self, state: State, fact: Fact) -> None:
         """Check a fact that was applied. Raises BrokenRule."""
+        if isinstance(fact, TasksPlaced):  # a node that shrinks may have less than its tasks take
+            _must(bool((state.nodes.free[fact.node] >= 0).all()), "tasks were placed on a node that has no room for them")
         if isinstance(fact, TasksPlaced) and self._waited:
             _check_stays(state, fact, self._waited, self._served, self._first)
         if self._revoked is not None and isinstance(fact, NodesClaimed):
             revoked, self._revoked = self._revoked, None
             _check_enough(state, revoked, fact)
             _check_no_counter_claim(state, revoked)
-            what = f"what was revoked for job {fact.id}"
             # rule: progress
-            _must(claims.measure(state, revoked.at) < self._measure, f"{what} did not reduce the open claims from {self._measure}")
+            fault = f"what was revoked for job {fact.id} did not reduce the open claims from {self._measure}"
+            _must(claims.measure(state, revoked.at) < self._measure, fault)
 
     def pass_time(self, state: State, seconds: float) -> list[str]:
         """Note that nothing happens for this long; returns claims that could start but do not, each once."""

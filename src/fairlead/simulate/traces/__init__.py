@@ -72,6 +72,8 @@ def kind_of(path: Path) -> str:
     for suffix, kind in SUFFIXES.items():
         if name.endswith(suffix):
             return kind
+    if not path.exists():
+        raise TraceError(f"{path}: cannot be read: No such file or directory")
     raise TraceError(f"{path}: unknown format: choose one with --format: {', '.join(READERS)}")
 
 
