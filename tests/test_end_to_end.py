@@ -16,6 +16,7 @@ import pytest
 
 from conftest import FAIRLEAD, Live
 from fairlead.data_folder import starting
+from fairlead.disk_room import room_on
 from fairlead.engines.local.machine import this_machine
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.policies.registry import find_policy
@@ -524,6 +525,21 @@ def test_a_full_disk_stops_new_work_loses_nothing_and_goes_on(live_on_a_small_di
     live.until(lambda: live.job(1)["status"] == "succeeded")
     assert sorted(ledger(live)) == sorted([f"{what} {i}" for what in ("start", "end") for i in range(20)])
     assert live.call("run", "-q", "B", "--", "echo", "again").stdout == "again\n"
+
+
+def test_nothing_starts_after_a_restart_on_a_disk_that_is_nearly_full(live_on_a_disk):
+    live = live_on_a_disk
+    job = live.submit("-q", "A", "--hold", "--", "true")
+    room, ballast = room_on(live.home), live.home.parent / "ballast"
+    ballast.write_bytes(bytes(room.free - room.floor // 2))
+    live.until(lambda: live.http("GET", "/readyz")[0] == 503)
+    live.ok("release", str(job))
+    live.kill()
+    live.up()
+    time.sleep(1)
+    assert live.job(job)["status"] == "waiting"
+    ballast.unlink()
+    live.until(lambda: live.job(job)["status"] == "succeeded")
 
 
 def test_a_log_that_was_deleted_is_said_and_keeps_nobody_from_going(live):

@@ -277,7 +277,7 @@ def _start(
     held = set(state.tasks.node[state.held_rows()].tolist())
     nodes = enumerate(zip(state.cluster.specs, state.nodes.up, strict=False))
     engine.expect({spec.name: row in held for row, (spec, up) in nodes if up})
-    scheduler.on_record = metrics.count
+    scheduler.on_record, scheduler.placing = metrics.count, False  # the loop places, which looks at the disk first
     if isinstance(engine, JoinedEngine):
         engine.know(state.cluster.members)
     until = time.monotonic() + ENGINE_START_SECONDS
