@@ -372,3 +372,14 @@ def test_a_job_that_another_one_leaves_no_room_beside_quota_that_is_not_lent_wai
     assert explain(world.state, two, world.now)["reason"] == "turn"
     world.decide()
     assert "2 is quota that other queues do not lend" in explain(world.state, two, world.now)["text"]
+
+
+def test_quota_that_is_not_lent_is_no_part_of_what_is_free_once_others_run_in_it_and_no_reason_where_nothing_is_free():
+    world = World([Queue("own", guarantee={"cpu": 4000}, lend={"cpu": 0}), Queue("a"), Queue("b")], {"cpu": 4000})
+    one, two = world.submit("a", {"cpu": 1000}), world.submit("b", {"cpu": 1000})
+    assert world.placed() == [(one, 0)]
+    said = explain(world.state, two, world.now)["text"]
+    assert said.startswith("3 cpu is free, and 4 is quota that other queues do not lend; the job needs 1"), said
+    world.submit("own", {"cpu": 1000}, 4)
+    world.decide()
+    assert explain(world.state, two, world.now)["text"].startswith("no node has room: n0, the closest, lacks 1 cpu")

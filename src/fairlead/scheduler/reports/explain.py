@@ -138,13 +138,14 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
     tried = int(result.stop_job[group])
     if stop == LIMIT:
         return _over_a_limit(state, row)
-    if stop == NONLENDABLE:
+    lacks = (state.cluster.total - state.queues.used[0] < state.shapes.demand[jobs.shape_row[row]]).any()
+    if stop == NONLENDABLE and not lacks:
         return _naming_reserved(state, row, _withheld(state, row))
     if stop in (MAX_TASKS, MAX_JOBS):
         return _over_a_count(state, row, stop == MAX_TASKS)
     if stop == NOT_REACHED and state.queues.strict[jobs.queue[row]]:
         return _behind_the_first(state, row, result)
-    if stop != NO_NODE:
+    if stop not in (NO_NODE, NONLENDABLE):
         return _answer(job, "turn", "others are served first, and there is more to place than one cycle takes")
     ahead = _ahead(state, result, group)
     before = _ahead_in_queue(state, result, group)
@@ -285,9 +286,10 @@ def _withheld(state: State, row: int) -> dict[str, Any]:
         free = int(state.cluster.total[r]) - int(queues.used[0, r])
         others, reserved = _kept_for_others(state, row, 0, r), int(reserved_from(state.view(), jobs.group[row], r))
         if demand[r] and open_to(state.view(), jobs.group[row], r, free - kept - others, reserved) < demand[r]:
+            some, quota = round_quantity(resource, free), round_quantity(resource, kept)
+            begin = f"of {some} free {resource}, {quota}" if kept <= free else f"{some} {resource} is free, and {quota}"
             text = (
-                f"of {round_quantity(resource, free)} free {resource}, {round_quantity(resource, kept)} is quota that other "
-                f"queues do not lend{_held_text(resource, others)}"
+                f"{begin} is quota that other queues do not lend{_held_text(resource, others)}"
                 f"{f', and {round_quantity(resource, reserved)} is kept for reservations' if reserved else ''}; the job needs "
                 f"{round_quantity(resource, int(demand[r]))}"
             )
