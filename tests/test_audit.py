@@ -433,7 +433,7 @@ def test_the_table_and_a_counterexample(call, tmp_path):
     ("arguments", "wrong"),
     [
         (["audit"], "audit what? Name a problem file, --live, or --over with a period"),
-        (["audit", "problem.json", "--live"], "audit what?"),
+        (["audit", "problem.json", "--live"], "audit one thing at a time: a problem file, --live, or --over with a period"),
         (["audit", "--live", "--report", "out.html"], "--live takes no --policy, --report"),
         (["audit", "none.toml"], "none.toml: cannot be read"),
         (["audit", "problem.json", "-p", "fair"], "there is no policy 'fair'"),

@@ -505,7 +505,7 @@ def test_the_command_of_a_journal(command, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--over", "7d", "--live"], "audit what? Name a problem file, --live, or --over with a period"),
+        (["--over", "7d", "--live"], "audit one thing at a time: a problem file, --live, or --over with a period"),
         (["--journal", "journal.db", "--live"], "--journal and --starved-after need --over with a period, such as 7d"),
         (["--over", "7d", "--journal", "none.db"], "none.db: there is no journal"),
         (["--over", "7d", "--journal", "text.db"], "text.db: is not a journal"),

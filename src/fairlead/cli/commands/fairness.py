@@ -115,8 +115,10 @@ def audit(
 
     Example: fairlead audit problem.toml --policy drf,ceei
     """
-    if (problem is not None) + live + bool(over) != 1:
-        raise Failure("audit what? Name a problem file, --live, or --over with a period")
+    named = (problem is not None) + live + bool(over)
+    if named != 1:
+        asked = "one thing at a time:" if named else "what? Name"
+        raise Failure(f"audit {asked} a problem file, --live, or --over with a period")
     if over:
         from fairlead.cli.over_time import audit_over_time
 
