@@ -931,6 +931,16 @@ def test_with_revocations_queues_are_less_below_their_guarantee():
     assert on.missed < off.missed
 
 
+def test_where_nobody_can_have_a_claim_nobody_is_said_to_preempt():
+    """Neither for a's own guarantee, nor where a guarantee is never claimed; a fair share may be."""
+    own, never = Queue("a", guarantee={"cpu": 1000}), Queue("b", guarantee={"cpu": 1000}, guarantee_timeout=NEVER)
+    for queues, some in (([own, Queue("b")], False), ([own, never], False), ([own, Queue("b", fair_share_timeout=9.0)], True)):
+        story = Story([{"cpu": 4000}], queues)
+        story.job(0.0, "a", 1000.0, 4, cpu=1000)
+        story.until(20.0)
+        assert explain(story.state, 1)["safety"].startswith("others below" if some else "no other queue is guaranteed")
+
+
 def test_what_was_revoked_and_how_safe_it_is_is_told():
     story = Story([{"cpu": 4000}], [Queue("a", guarantee={"cpu": 2000}), Queue("b")])
     story.job(0.0, "b", 1000.0, 4, cpu=1000)

@@ -243,7 +243,7 @@ def test_how_safe_a_job_is_says_what_may_really_be_taken():
         (7000, True, "may preempt 8 cpu of its queue"),
         (8000, True, "within its guarantee"),
     ):
-        story = Story([{"cpu": 12_000}], [Queue("a", guarantee={"cpu": least}), Queue("b")])
+        story = Story([{"cpu": 12_000}], [Queue("a", guarantee={"cpu": least}), Queue("b", guarantee={"cpu": 4000})])
         story.job(0.0, "a", 5000.0, 2, cpu=4000, gang=gang)
         story.until(10.0)
         assert said in explain(story.state, 1, 10.0)["safety"]

@@ -34,6 +34,8 @@ def safety(state: State, row: int) -> dict[str, Any]:
     beyond *= demand > 0
     if not mine:
         said = ["its queue is within its guarantee: it is not preempted for others' guarantees"]
+    elif not _may_be_claimed(state, path):
+        said = ["no other queue is guaranteed anything or claims its fair share: nobody preempts it for that"]
     else:
         amounts = state.quantities(beyond).items()
         some = " and ".join(f"{round_quantity(resource, amount)} {resource}" for resource, amount in amounts)
@@ -47,6 +49,15 @@ def safety(state: State, row: int) -> dict[str, Any]:
     if queues.priority_revokes[leaf]:
         said.append("jobs of higher priority in its queue preempt it at once")
     return {"beyond": state.quantities(beyond), "safety": "; ".join(said)}
+
+
+def _may_be_claimed(state: State, path: list[int]) -> bool:
+    """Return True if some queue that is not on a path may ever claim a guarantee or a fair share."""
+    queues, n = state.queues, state.queues.n
+    claims = queues.guarantee[:n].any(axis=1) & (queues.guarantee_timeout[:n] < np.inf)
+    claims |= queues.share_timeout[:n] < np.inf
+    claims[path] = False
+    return bool(claims.any())
 
 
 def claim(state: State, row: int, now: float) -> dict[str, Any]:
