@@ -138,8 +138,7 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
     tried = int(result.stop_job[group])
     if stop == LIMIT:
         return _over_a_limit(state, row)
-    lacks = (state.cluster.total - state.queues.used[0] < state.shapes.demand[jobs.shape_row[row]]).any()
-    if stop == NONLENDABLE and not lacks:
+    if stop == NONLENDABLE and (state.cluster.total - state.queues.used[0] >= state.shapes.demand[jobs.shape_row[row]]).all():
         return _naming_reserved(state, row, _withheld(state, row))
     if stop in (MAX_TASKS, MAX_JOBS):
         return _over_a_count(state, row, stop == MAX_TASKS)

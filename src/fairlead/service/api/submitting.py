@@ -77,13 +77,14 @@ class _Submission:
     loads : of all of them; None if yet to be summed
     fact : of all of them, without numbers; None if yet to be made, or if some depend on other jobs
     first, is_new : the number of the first job, and whether a request with this key submits it for the first time
+    told : otherwise the answer
     refusal : why there is none
     """
 
     def __init__(self, caller: Caller, asked: Sequence[JobSubmission], key: str, digest: str) -> None:
         self.caller, self.asked, self.digest = caller, asked, digest
         self.key = f"{caller.person.uid}:{key}" if key else ""  # keys of different people never collide
-        self.first, self.is_new = 0, True
+        self.first, self.is_new, self.told = 0, True, list[Submitted]()
         self.restart(0)
         self.refusal: Refused | None = None
 
@@ -94,22 +95,20 @@ class _Submission:
         self.fact: JobSubmitted | None = None
 
     def is_known(self, state: State) -> bool:
-        """Return True if a request with this key was granted before, and note the first job: whatever has changed since.
+        """Return True if a request with this key was granted before, and note its answer: whatever has changed since.
 
-        Raises Conflict if that request was another.
+        Warnings are as of now; of a job that is forgotten, those of the first. Raises Conflict if that request was another.
         """
-        first = admission.repeated(state, self.key, self.digest)
-        self.is_new, self.first = first is None, first or 0
-        return first is not None
-
-    def there(self, state: State) -> list[Submitted]:
-        """Return the answer to a known request, with warnings as of now; of a job that is forgotten, those of the first."""
-        specs, found = state.index.specs, list[Submitted]()
-        for number in range(self.first, self.first + max(1, len(self.asked))):
-            job = specs[number if number in specs else self.first]
+        first, specs = admission.repeated(state, self.key, self.digest), state.index.specs
+        self.is_new = first is None
+        self.told.clear()
+        if first is None:
+            return False
+        for number in range(first, first + max(1, len(self.asked))):
+            job = specs[number if number in specs else first]
             doubt = admission.doubt(state, job) if job.queue in state.tree.rows else None
-            found.append({"id": number, "queue": state.display_name(job.queue), "warning": doubt})
-        return found
+            self.told.append({"id": number, "queue": state.display_name(job.queue), "warning": doubt})
+        return True
 
     def rows_in(self, state: State) -> list[NDArray[Any]]:
         """Return the memory that their rows will have if no others come before, but not of more than MOST_AHEAD tasks."""
@@ -175,7 +174,9 @@ class Submitter:
             one = _Submission(caller, asked, key, digest)
             for _ in range(2 * (len(asked) // PIECE)):  # enough, unless all is checked again and again
                 await self._client.read(lambda state: self._check_some(state, one, PIECE))
-                if len(one.checked) == len(asked) and one.is_new:
+                if not one.is_new:
+                    break
+                if len(one.checked) == len(asked):
                     memory = await self._client.read(one.rows_in)
                     await asyncio.to_thread(one.prepare, memory)
                     break
@@ -185,7 +186,7 @@ class Submitter:
             raise
         if not one.is_new:
             exports.drop(kept)
-            return await self._client.read(one.there)
+            return one.told
         return [{"id": n, "queue": each.kind.queue, "warning": each.warning} for n, each in enumerate(one.checked, one.first)]
 
     def _join(self, one: _Submission) -> Answer:
@@ -236,7 +237,7 @@ class Submitter:
 
         await self._client.ask(question, changes=True, by=caller.person.name)
         if not one.is_new:
-            return (await self._client.read(one.there))[0]
+            return one.told[0]
         (checked,) = one.checked
         return {"id": one.first, "queue": checked.kind.queue, "warning": checked.warning}
 
