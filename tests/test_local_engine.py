@@ -905,7 +905,7 @@ def test_a_task_that_ended_unseen_before_the_supervisor_was_killed_has_ended(whi
     bench.until(lambda: all(child.status() == psutil.STATUS_ZOMBIE for child in supervisor.children()))
     supervisor.kill()
     assert bench.end_of(a) == (Outcome.EXITED, 3)
-    assert bench.end_of(stopped) == (Outcome.LOST, 0), "what was asked to stop is not done"
+    assert bench.end_of(stopped) == (Outcome.STOPPED, 0), "its job says whether what was asked to stop is done"
 
 
 @pytest.mark.parametrize("export", ["", "kept"])
@@ -945,13 +945,15 @@ def test_what_the_guardian_cuts_short_is_lost_whatever_its_parent_makes_of_that(
 
 
 def test_when_the_supervisor_is_asked_to_end_its_tasks_are_asked_first(bench):
-    """As when the machine goes down. What they exit with then does not count: they may only have saved their work."""
-    script = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.01; done"
-    a = bench.start(Attempt(1, 0, 1), "sh", "-c", script)
-    bench.until(lambda: a in bench.started and bench.wrote(a) == "ready\n")
+    """As when the machine goes down. Only who then exits with 0 may be done; who saved their work and exits with 1 is not."""
+    script = "trap 'echo saved; exit {}' TERM; echo ready; while :; do sleep 0.01; done"
+    a, b = (bench.start(Attempt(job, 0, 1), "sh", "-c", script.format(job - 1)) for job in (1, 2))
+    c = bench.start(Attempt(3, 0, 1), "sh", "-c", "echo ready; exec sleep 60")
+    bench.until(lambda: {a, b, c} <= bench.started and {bench.wrote(x) for x in (a, b, c)} == {"ready\n"})
     supervisor_of(bench.folder)[0].terminate()
-    assert bench.end_of(a) == (Outcome.LOST, 0)
-    assert bench.wrote(a) == "ready\nsaved\n"
+    assert bench.end_of(a) == (Outcome.STOPPED, 0)
+    assert bench.end_of(b) == bench.end_of(c) == (Outcome.LOST, 0)
+    assert bench.wrote(a) == bench.wrote(b) == "ready\nsaved\n"
 
 
 @CONTRACT

@@ -649,6 +649,8 @@ def starts_and_is_told(world, event, **more):
         ("cancelled", Outcome.STOPPED, False, "cancelled", Outcome.STOPPED),
         ("cancelled", Outcome.STOPPED, True, "cancelled", Outcome.STOPPED),
         ("cancelled", Outcome.EXITED, False, "succeeded", Outcome.EXITED),
+        ("its node shuts down", Outcome.STOPPED, False, "waiting", Outcome.STOPPED),
+        ("its node shuts down", Outcome.STOPPED, True, "succeeded", Outcome.STOPPED),
     ],
 )
 def test_what_exit_status_0_means_for_a_task_that_was_told_to_stop(event, outcome, exit_done, status, kept):

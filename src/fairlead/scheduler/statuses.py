@@ -36,8 +36,8 @@ _X: Final = IMPOSSIBLE
 TRANSITIONS: Final = (
     # placed, started, cancelled, out of time, revoked, done, yielded, fails, retry, lost, too often, not begun
     (PLACED, _X, CANCELLED, _X, _X, _X, _X, _X, _X, _X, _X, _X),  # waiting
-    (_X, RUNNING, STOPPING, _X, REVOKING, SUCCEEDED, FAILED, FAILED, WAITING, WAITING, FAILED, FAILED),  # starting
-    (_X, RUNNING, STOPPING, EXPIRING, REVOKING, SUCCEEDED, FAILED, FAILED, WAITING, WAITING, FAILED, FAILED),  # running
+    (_X, RUNNING, STOPPING, _X, REVOKING, SUCCEEDED, WAITING, FAILED, WAITING, WAITING, FAILED, FAILED),  # starting
+    (_X, RUNNING, STOPPING, EXPIRING, REVOKING, SUCCEEDED, WAITING, FAILED, WAITING, WAITING, FAILED, FAILED),  # running
     (_X, STOPPING, STOPPING, _X, _X, SUCCEEDED, CANCELLED, CANCELLED, CANCELLED, CANCELLED, CANCELLED, CANCELLED),  # stopping
     (_X, EXPIRING, STOPPING, _X, _X, SUCCEEDED, FAILED, FAILED, FAILED, FAILED, FAILED, FAILED),  # expiring
     (_X, REVOKING, STOPPING, _X, _X, SUCCEEDED, WAITING, WAITING, WAITING, WAITING, FAILED, WAITING),  # revoking
@@ -47,7 +47,8 @@ TRANSITIONS: Final = (
 )
 """TRANSITIONS[status][event] is the status after it; IMPOSSIBLE means that it cannot happen then.
 
-A revoked task whose job says that it is done when it then exits 0 (``exit_done``) has YIELDED taken for DONE.
+Where the job says that a task which exits 0 after its signal is done (``exit_done``), YIELDED is taken for DONE, unless the task
+was cancelled or out of time. The signal need not be the scheduler's: a node that shuts down stops its tasks, and that counts as a loss.
 """
 
 

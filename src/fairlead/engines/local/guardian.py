@@ -3,7 +3,7 @@
 It survives what kills the supervisor: it has another session, and hears no messages. A supervisor that stands still when its
 lease is over is killed, so that its tasks can start elsewhere. Every process of a
 task is its descendant then, since orphans go to the nearest subreaper. It stops all tasks before it ends any, so that each has
-ended by itself or not. Exit statuses that the supervisor did not see go to its spool, so that a task that ended does not run
+ended by itself or not. Exit statuses that the supervisor did not see go to its spool, so that a task that is done does not run
 again. Standard library only.
 """
 
@@ -101,7 +101,7 @@ def _rename() -> None:
 def _end_descendants(spool: Path, grace: float) -> None:
     kill_at = time.monotonic() + grace
     _stop_children()
-    left, kills = _reap(spool), 0
+    left, kills = _reap(spool, "exited"), 0
     if grace:
         proc.signal_each(proc.descendants(os.getpid()), signal.SIGTERM)
         proc.signal_each(proc.descendants(os.getpid()), signal.SIGCONT)
@@ -109,7 +109,7 @@ def _end_descendants(spool: Path, grace: float) -> None:
         if time.monotonic() >= kill_at:
             proc.signal_each(proc.descendants(os.getpid()), signal.SIGKILL)
             kills += 1
-        left = _reap(None)
+        left = _reap(spool, "stopped")
         time.sleep(PAUSE)
 
 
@@ -124,17 +124,17 @@ def _stop_children() -> None:
         time.sleep(PAUSE)
 
 
-def _reap(spool: Path | None) -> bool:
-    """Reap what has ended, and note how, given a spool. Return True if there are children left."""
+def _reap(spool: Path, how: str) -> bool:
+    """Reap what has ended, and note how. Return True if there are children left."""
     lines = b""
     try:
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)) is not None:
-            lines += exit_line(ended)
+            lines += exit_line(how, ended)
         return True
     except ChildProcessError:
         return False
     finally:
-        if lines and spool is not None:
+        if lines:
             with contextlib.suppress(OSError):  # a full disk: these tasks are lost
                 file = os.open(spool, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 os.write(file, b"\n" + lines)  # the last line may be torn

@@ -4,8 +4,9 @@ From it, a supervisor that takes over from a killed one knows which tasks had be
 
     ["starting", *task]         before its first process exists
     ["started", *task, pid]     written by its first process before its program runs, so that no program runs without it;
-                                pid 0 once its exit status does not decide how it ended
-    ["exited", pid, status, 0]  its first process ended by itself; what it left is still to be ended
+                                pid 0 once it was asked to stop, and for a call, whose worker's exit status is not its own
+    ["exited", pid, status, 0]  its first process ended; what it left is still to be ended
+    ["stopped", pid, status, 0] the same, after the guardian signalled it
     ["ended", *task, *end]      it ended; reported until ["acknowledged", *task]
 """
 
@@ -39,10 +40,10 @@ class StartRecord(NamedTuple):
             raise OSError(errno.ENOSPC, "spool")
 
 
-def exit_line(ended: os.waitid_result) -> bytes:
+def exit_line(how: str, ended: os.waitid_result) -> bytes:
     """Return the line for a child that ended."""
     by_signal = ended.si_code != os.CLD_EXITED
-    return b'["exited", %d, %d, 0]\n' % (ended.si_pid, ended.si_status if by_signal else ended.si_status << 8)
+    return b'["%s", %d, %d, 0]\n' % (how.encode(), ended.si_pid, ended.si_status if by_signal else ended.si_status << 8)
 
 
 class Spool:
@@ -70,12 +71,11 @@ class Spool:
                 if more and pids.get(task) != 0:
                     pids[task] = more[0]
                     firsts[more[0]] = task
-            elif what == "exited":
+            elif what in ("exited", "stopped"):
                 known = firsts.pop(job, None)
-                # SIGKILL says nothing: we or the kernel may have sent it.
-                if known in begun and pids[known] == job != 0 and index != signal.SIGKILL:
+                if known in begun and job and (how := _how(index, what == "exited" and pids[known] == job)):
                     begun.discard(known)
-                    ended[known] = (*_how(index), 0, 0, 0, 0, 0)
+                    ended[known] = (*how, 0, 0, 0, 0, 0)
             else:
                 begun.discard(task)
                 ended.pop(task, None)
@@ -99,7 +99,7 @@ class Spool:
 
     def note_exit(self, ended: os.waitid_result) -> None:
         """Write that a first process ended, before it is reaped: from then on nobody else can learn how."""
-        self._write(exit_line(ended))
+        self._write(exit_line("exited", ended))
 
     def _write(self, line: bytes) -> None:
         self._unwritten += line
@@ -136,7 +136,14 @@ class Spool:
         self._file = file
 
 
-def _how(status: int) -> tuple[int, int]:
-    """Return the outcome and code of a wait status."""
+def _how(status: int, by_itself: bool) -> tuple[int, int] | None:
+    """Return the outcome and code of a wait status; None if it does not say how the task ended.
+
+    SIGKILL says nothing, since the guardian or the kernel may have sent it, and after a signal only an exit with 0 says anything.
+    """
     code = os.waitstatus_to_exitcode(status)
+    if not by_itself:
+        return (Outcome.STOPPED, 0) if code == 0 else None
+    if code == -signal.SIGKILL:
+        return None
     return (Outcome.EXITED, code) if code >= 0 else (Outcome.SIGNALLED, -code)

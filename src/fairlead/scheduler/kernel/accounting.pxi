@@ -288,7 +288,11 @@ cdef i64 _end_event(View v, i64 j, i64 t, i64 outcome, i64 code, i64 max_losses)
     if v.jobs[j].once:
         return GIVE_UP
     if outcome == STOPPED and code == 0:
-        return DONE if v.jobs[j].exit_done and tasks[t].status == REVOKING else YIELDED
+        if v.jobs[j].exit_done and tasks[t].status not in (STOPPING, EXPIRING):
+            return DONE
+        if tasks[t].status not in (PLACED, RUNNING):
+            return YIELDED
+        outcome = LOST  # its node stopped it, not the scheduler
     if outcome == NOT_STARTED:
         return NOT_BEGUN
     if outcome == LOST:
@@ -305,7 +309,7 @@ cdef bint _ended_by_itself(i64 was, i64 outcome, i64 code) noexcept nogil:
     """Return True if an attempt's duration counts: it was not cut short, except by its time limit."""
     if outcome in (LOST, NOT_STARTED):
         return False
-    return was in (RUNNING, EXPIRING) or (outcome == EXITED and code == 0)
+    return was == EXPIRING or (was == RUNNING and outcome != STOPPED) or (outcome == EXITED and code == 0)
 
 
 cdef void _settle(View v, i64 j, double at) noexcept nogil:
