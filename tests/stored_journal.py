@@ -51,7 +51,7 @@ def every_fact() -> list[f.Fact]:
         f.JobSubmitted(at=3.0, id=4, job=Job("A", cpu, after=[After(1, "end")], work=Work(call=Call("s", "p")))),
         f.JobSubmitted(at=3.0, id=5, job=Job("lab/bo", cpu, 3, on={"zone": ["east", "west"]})),
         f.JobHeld(at=4.0, id=5),
-        f.TasksPlaced(at=5.0, **attempts(1, 0, 1, 2), node=np.array([0, 0, 2])),
+        f.TasksPlaced(at=5.0, **attempts(1, 0, 1, 2), node=np.array([0, 0, 2]), more=True),
         f.TasksPlaced(at=5.0, **attempts(2, 0, 1), node=np.array([1, 1])),
         f.TasksStarted(at=6.0, **attempts(1, 0, 1)),
         f.TasksStarted(at=6.0, **attempts(2, 0, 1)),

@@ -131,10 +131,10 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
         found.append(facts.ReservationDropped(at=now, id=job, number=number))
     elif plan.count or offers:
         if plan.count:
-            placed = _placed(state, plan.count, now)
+            placed = _placed(state, plan.count, now, plan.more or gives_back)
             found.append(placed)
             if not offers:  # the cycle assumed offers that have not been applied yet
-                learned = Learned(int(state.order.counts[CYCLE]), state.version + bool(plan.passed), placed, plan.more)
+                learned = Learned(int(state.order.counts[CYCLE]), state.version + bool(plan.passed), placed)
         found += offers
     else:
         scheduling.settle(state.view(), plan.more)
@@ -152,7 +152,7 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
             more = True  # they only get what nobody else can use
         else:
             count, last_more = scheduling.plan_last(state.order.ready(state, most), most, now, beyond)
-            found, more = [_placed(state, count, now)] if count else [], more or last_more
+            found, more = [_placed(state, count, now, last_more)] if count else [], more or last_more
             found += _offered(state, now)
     if state.frameworks.role_reservations and not found and not more:  # those that no other offer included
         found = reservations.given_back(state, now)
@@ -257,14 +257,14 @@ def _choose_forgotten(state: State, surplus: int) -> list[int]:
     return [ended[place] for place in sorted(places)]
 
 
-def _placed(state: State, count: int, now: float) -> facts.TasksPlaced:
+def _placed(state: State, count: int, now: float, more: bool) -> facts.TasksPlaced:
     columns, gaps = scheduling.chosen_attempts(state.view(), count)
     job, index, attempt, node = columns
     if gaps:
         rows = state.order.planned["planned_job"][:count]
         _skip_gaps(state, rows, index)
         attempt[:] = state.tasks.attempt[state.jobs.first[rows] + index] + 1
-    return facts.TasksPlaced(at=now, job=job, index=index, attempt=attempt, node=node)
+    return facts.TasksPlaced(at=now, job=job, index=index, attempt=attempt, node=node, more=more)
 
 
 def _offered(state: State, now: float) -> list[Fact]:

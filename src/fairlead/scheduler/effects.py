@@ -41,13 +41,11 @@ class Learned(NamedTuple):
 
     cycle : number of the cycle; a later cycle overwrites its notes
     version : version of the state that it read
-    more : True if there was more to decide at once
     """
 
     cycle: int
     version: int
     placed: facts.TasksPlaced
-    more: bool
 
 
 ASKED = (
@@ -105,7 +103,7 @@ def apply(state: State, fact: facts.Fact, learned: Learned | None = None) -> Non
         and learned.version == state.version - 1
         and learned.cycle == state.order.counts[CYCLE]
     ):
-        scheduling.settle(state.view(), learned.more)
+        scheduling.settle(state.view(), learned.placed.more)
 
 
 def _configured(state: State, fact: facts.Configured) -> None:
@@ -411,7 +409,7 @@ def _reshape(state: State, row: int, job: Job, at: float) -> None:
 
 def _tasks_placed(state: State, fact: facts.TasksPlaced) -> None:
     rows, view = state.job_rows(fact.job), state.view()
-    bad = scheduling.placed(view, rows, fact.index, fact.attempt, fact.node, fact.at)
+    bad = scheduling.placed(view, rows, fact.index, fact.attempt, fact.node, fact.more, fact.at)
     _refuse(state, bad, fact.job, fact.index, "been placed")
     if "gpu" in state.resources:
         state.tasks.cards[state.jobs.first[rows] + fact.index] = 0  # those of the attempt before

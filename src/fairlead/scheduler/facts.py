@@ -212,9 +212,13 @@ class TasksFact(Fact, frozen=True):
 
 
 class TasksPlaced(TasksFact, frozen=True):
-    """Decided: these tasks start on these nodes."""
+    """Decided: these tasks start on these nodes.
+
+    more : True if others may start as well: the decisions of this moment go on
+    """
 
     node: Ints
+    more: bool = False
 
 
 class TasksStarted(TasksFact, frozen=True):

@@ -34,6 +34,6 @@ class Records:
         self.tree, self.cluster, self.frameworks = QueueTree(), Cluster(), Frameworks()
         self.ended: tables.I64 = np.zeros(0, np.int64)
         self.times: tables.F64 = np.array(
-            [nan, -inf, inf, -inf, -inf, inf, Settings().idle_budget, -inf, -inf, -inf, -inf, -inf, inf, -inf]
+            [nan, -inf, inf, -inf, -inf, inf, Settings().idle_budget, -inf, -inf, -inf, -inf, -inf, inf, -inf, -inf]
         )
         self.grain: tables.I64 = np.zeros(0, np.int64)

@@ -25,7 +25,7 @@ from fairlead.scheduler.growth import rebuild_row_maps, set_ended
 from fairlead.scheduler.job_index import ByNumber
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import HOURS
-from fairlead.scheduler.kernel.view import BEGAN, ENDED, HISTOGRAMS, HOLDS, IDLE_BUDGET, LEAST_PATIENCE, MOMENT
+from fairlead.scheduler.kernel.view import BEGAN, ENDED, HISTOGRAMS, HOLDS, IDLE_BUDGET, MOMENT, SERVED_AT
 from fairlead.scheduler.queue_tree import QueueTree, mark_exact
 from fairlead.scheduler.state import ShapeKey, State
 from fairlead.scheduler.tables import NONE, TABLES, Table, longer
@@ -144,7 +144,7 @@ def dump(state: State, room: Room | None = None) -> Iterator[bytes]:
             ended=state.ended_jobs().tolist(),
             rows={STORED_TABLES.get(name, name): getattr(state, name).n for name in TABLES},
             began=float(state.times[BEGAN]),
-            counted=tuple(state.times[MOMENT : LEAST_PATIENCE + 1].tolist()),
+            counted=tuple(state.times[MOMENT : SERVED_AT + 1].tolist()),
             grain=state.grain.tolist(),
             days=encode(state.days),
         )
@@ -195,7 +195,7 @@ def load(pieces: Iterable[bytes], read_days: Callable[[bytes], Any] = lambda bod
         _allocate(getattr(state, name), known.rows.get(stored, 0), len(known.resources))
     state.hours.extend(HOURS - state.hours.n)  # not written by older versions
     state.times[IDLE_BUDGET] = known.settings.idle_budget
-    state.times[MOMENT : MOMENT + len(known.counted)] = known.counted  # older versions wrote the first three
+    state.times[MOMENT : MOMENT + len(known.counted)] = known.counted  # older versions wrote fewer
     piece: Submitted | Rows | End | None = None
     for body in pieces:
         piece = _PIECES.decode(body)

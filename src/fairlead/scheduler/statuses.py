@@ -47,8 +47,8 @@ TRANSITIONS: Final = (
 )
 """TRANSITIONS[status][event] is the status after it; IMPOSSIBLE means that it cannot happen then.
 
-Where the job says that a task which exits 0 after its signal is done (``exit_done``), YIELDED is taken for DONE, unless the task
-was cancelled or out of time. The signal need not be the scheduler's: a node that shuts down stops its tasks, and that counts as a loss.
+If the job says that a task which exits 0 after its signal is done (``exit_done``), YIELDED is taken for DONE, unless the task was
+cancelled or out of time. The signal need not be the scheduler's: a node that shuts down stops its tasks. That counts as a loss.
 """
 
 

@@ -295,7 +295,7 @@ def _fact(s: Simulation, kind: int, at: float, about: int, columns: I64, start: 
         return facts.TasksFinished(at=at, job=job, index=index, attempt=attempt, outcome=outcome, code=code)
     if kind == kernel.PLACED:
         job, index, attempt, node = columns
-        return facts.TasksPlaced(at=at, job=job, index=index, attempt=attempt, node=node)
+        return facts.TasksPlaced(at=at, job=job, index=index, attempt=attempt, node=node, more=bool(about))
     if kind == kernel.STARTED:
         job, index, attempt = columns
         return facts.TasksStarted(at=at, job=job, index=index, attempt=attempt)

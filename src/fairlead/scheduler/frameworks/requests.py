@@ -228,7 +228,8 @@ def accept(
     found += [facts.JobSubmitted(at=now, id=number, job=job) for number, job in zip(numbers, launched, strict=True)]
     if count:
         zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
-        found.append(facts.TasksPlaced(at=now, job=np.array(numbers, np.int64), index=zeros, attempt=ones, node=node * ones))
+        jobs = np.array(numbers, np.int64)
+        found.append(facts.TasksPlaced(at=now, job=jobs, index=zeros, attempt=ones, node=node * ones, more=True))
     return found, refused
 
 

@@ -8,11 +8,17 @@ status that the fact implies, it stops and returns the position.
 """
 
 
+cdef void _note_event(View v) noexcept nogil:
+    """Note that a task starts or ends, or a job comes."""
+    v.queues[0].events += 1
+    v.counts[NEWS] += 1
+    v.times[SERVED_AT] = -INFINITY
+
+
 cpdef void note_arrival(View v, i64 group, double at) noexcept nogil:
     """Note that a job of a group comes, held or not: a replay holds it only once it has come."""
     begin_moment(v, at)
-    v.queues[0].events += 1
-    v.counts[NEWS] += 1
+    _note_event(v)
     leaf = v.groups[group].leaf
     v.queues[leaf].wants |= needs_of(v, v.groups[group].shape_row)
     if v.queues[leaf].pending == 0:
@@ -79,7 +85,7 @@ cpdef void leave_group(View v, i64 job, double at) noexcept nogil:
         touch_group(v, group)
 
 
-cdef i64 apply_placed(View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64 *node, double at) noexcept nogil:
+cdef i64 apply_placed(View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64 *node, bint more, double at) noexcept nogil:
     """Apply TasksPlaced; `job` holds rows."""
     cdef i64 m = v.len_total
     jobs, tasks = v.jobs, v.tasks
@@ -116,6 +122,8 @@ cdef i64 apply_placed(View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64
                 leave_group(v, j, at)
             elif v.counts[IN_ORDER]:
                 touch_group(v, group)
+    if not more:
+        v.times[SERVED_AT] = at
     return -1
 
 
@@ -150,8 +158,7 @@ cdef void _take_of_node(View v, i64 n, i64 j, i64 t, i64 sign, double at) noexce
         set_idle(v, n)
     q = v.jobs[j].queue
     note_lack(v, q, at)
-    v.queues[0].events += 1
-    v.counts[NEWS] += 1
+    _note_event(v)
     if sign < 0 and v.queues[line_of(v, q)].debt > 0.0:
         enlist(v, line_of(v, q))
     if v.counts[IN_ORDER]:
@@ -338,9 +345,9 @@ cpdef void end_job(View v, i64 j, double at) noexcept nogil:
             expire_histogram(v, v.jobs[j].id)
 
 
-def placed(View v, const i64[::1] job, const i64[::1] index, const i64[::1] attempt, const i64[::1] node, double at):
+def placed(View v, const i64[::1] job, const i64[::1] index, const i64[::1] attempt, const i64[::1] node, bint more, double at):
     """Return :func:`apply_placed`."""
-    return apply_placed(v, job.shape[0], <i64 *>&job[0], <i64 *>&index[0], <i64 *>&attempt[0], <i64 *>&node[0], at)
+    return apply_placed(v, job.shape[0], <i64 *>&job[0], <i64 *>&index[0], <i64 *>&attempt[0], <i64 *>&node[0], more, at)
 
 
 def started(View v, const i64[::1] job, const i64[::1] index, const i64[::1] attempt, double at):

@@ -16,7 +16,8 @@
   are of lines; such a queue's children have what it lacks in common.
 - **Asked**: lines are asked whether they are owed room in moments of which the first event comes once as many tasks have started or
   ended, or jobs come, as there were active queues, or as tasks run if these are fewer; once a count is late by the
-  least patience of those who wait; and after a node with reserved room was lost. Only then is anybody given a reservation.
+  least patience of those who wait; and after a node with reserved room was lost. Only then is anybody given a reservation. Once tasks
+  were placed and all are served that can be (TasksPlaced without `more`), nobody is asked again before something happens.
 - **Counting**: all parts are computed, and what all have lacked is added up, by need, in the first such moment from
 
       min over the lines that wait of t + min(s, (s - d mod s) / rate), or their `put_off` if that is earlier
@@ -117,13 +118,13 @@ cdef bint _is_time_to_ask(View v, double at) noexcept nogil:
 
 
 cdef bint is_asked(View v) noexcept nogil:
-    """Return True if lines on the list are asked in this moment whether they are owed room."""
-    return v.times[ASKED_AT] >= v.times[MOMENT]
+    """Return True if lines on the list are asked now whether they are owed room: not once a cycle has served all."""
+    return v.times[ASKED_AT] >= v.times[MOMENT] and v.times[SERVED_AT] == -INFINITY
 
 
 cdef void _shorten_list(View v, double at) noexcept nogil:
     """Once a moment is over, leave on the list who is owed and was not asked in it, and note when who waits needs a count."""
-    cdef bint asked = is_asked(v)
+    cdef bint asked = v.times[ASKED_AT] >= v.times[MOMENT]
     count, v.queues[0].listed = v.queues[0].listed, 0
     for k in range(count):
         x = v.queues[k + 1].line

@@ -163,11 +163,12 @@ IN_ORDER : 1 if there is an order to keep; otherwise only the tables change, and
 # MOMENT, DEBTS_AT : when a task last started, ended or came; when debts were last counted
 # ASKED_AT, DUE_AT : when lines were last asked whether they are owed room; no count of debts is due before
 # WAITS_AT : when a leaf last began to wait
-# FUNDED : the budget is not overspent before, whatever idles of what is kept
 # LEAST_PATIENCE : least patience of a line that waited since debts were counted, a duration
-# MOMENT to LEAST_PATIENCE are in snapshots, in this order.
+# SERVED_AT : when a cycle placed tasks and served all that could be, if nothing has happened since
+# FUNDED : the budget is not overspent before, whatever idles of what is kept
+# MOMENT to SERVED_AT are in snapshots, in this order.
 BEGAN, NEXT_TICK, NOW, LAST_HOLD_START, CLAIM_DUE, OFFER_WAKE, IDLE_BUDGET = range(7)
-MOMENT, DEBTS_AT, WAITS_AT, ASKED_AT, DUE_AT, LEAST_PATIENCE, FUNDED = range(7, 14)
+MOMENT, DEBTS_AT, WAITS_AT, ASKED_AT, DUE_AT, LEAST_PATIENCE, SERVED_AT, FUNDED = range(7, 15)
 
 # Columns of a tree's `least` after the resources.
 JOBS_NEEDED, NEGATIVE_PRIORITY, NUMBER, SHORTEST = 0, 1, 2, 3

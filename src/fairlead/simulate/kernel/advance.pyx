@@ -251,7 +251,7 @@ cdef bint _decide(
     elif what == DROP:
         _drop(v, tape, now, about)
     elif count > 0:
-        done = _place(v, tape, now, count)
+        done = _place(v, tape, now, count, more)
         if done < count:
             more, count = False, done
         settle(v, more)
@@ -263,7 +263,7 @@ cdef bint _decide(
             count, more = plan_last_cycle(v, most, now, True)
             if count > 0:
                 fade(v, now)
-                done = _place(v, tape, now, count)
+                done = _place(v, tape, now, count, more)
                 if done < count:
                     more, count = False, done
     if more or what != SERVE or count > 0 or passed > 0:  # else a decision on claims may come first
@@ -274,7 +274,7 @@ cdef bint _decide(
     return more
 
 
-cdef i64 _place(View v, Tape tape, double now, i64 count) noexcept nogil:
+cdef i64 _place(View v, Tape tape, double now, i64 count, bint more) noexcept nogil:
     """Place what was planned; return how many tasks that are: fewer, rather than a write outside the tables."""
     _skip_gaps(v, count)
     rows, index, node = v.planned_job, v.planned_index, v.planned_node
@@ -282,10 +282,10 @@ cdef i64 _place(View v, Tape tape, double now, i64 count) noexcept nogil:
     for k in range(count):
         attempts[k] = v.tasks[v.jobs[rows[k]].first + index[k]].attempt + 1
         jobs[k] = v.jobs[rows[k]].id
-    _log(tape, PLACED, now, 0, count, 4)
+    _log(tape, PLACED, now, more, count, 4)
     _log_attempts(v, tape, count)
     _log_columns(tape, node, 1, 0, count)
-    bad = apply_placed(v, count, rows, index, attempts, node, now)
+    bad = apply_placed(v, count, rows, index, attempts, node, more, now)
     tape.numbers[DECISIONS] += count
     return count if bad < 0 else bad
 
