@@ -563,7 +563,7 @@ def test_a_claim_is_paid_partly_by_lower_priority_and_partly_by_who_is_above_the
     assert [sorted(jobs) for _, jobs in story.revoked()] == [[1, 1, 2, 2]]
     assert len(story.began[3]) == 1
     claim = story.of(TasksRevoked)[0].claim
-    assert (claim.why, claim.queue, claim.has, claim.of) == ("fair share", "a", 0, 4)
+    assert (claim.why, claim.queue, claim.has, claim.of) == ("fair share", "a", 2, 4)
     revoked = len(story.revoked())
     assert len(story.until(1000.0).revoked()) == revoked, "nobody takes it back"
 

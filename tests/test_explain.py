@@ -334,6 +334,15 @@ def test_what_room_is_kept_for_it():
     ]
 
 
+def test_that_no_room_is_kept_without_a_budget():
+    world = World([Queue("A"), Queue("B")], {"cpu": 4000}, idle_budget=0.0)
+    world.submit("B", {"cpu": 1000})
+    world.decide()
+    assert why(world, world.submit("A", {"cpu": 4000}))[1] == (
+        "no node has room: n0, the closest, lacks 1 cpu; no room is kept for it, since `idle_budget` is 0"
+    )
+
+
 def test_room_that_another_is_about_to_have_is_not_called_kept():
     world = World([Queue("A"), Queue("B"), Queue("C")], {"cpu": 1000})
     first = world.submit("A", {"cpu": 1000})

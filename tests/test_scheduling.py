@@ -992,6 +992,10 @@ def test_the_audit_says_why_a_queue_is_below_its_part():
     full.decide()
     full.submit("b", {"cpu": 1}, 9, on={"zone": ["west"]})
     assert fairness(full)[1] == {"b": ("fair", "constraint")}, "all that waits of it meets that"
+    lent = World([Queue("a", guarantee={"cpu": 2}, lend={"cpu": 0}), Queue("b", max_tasks=3)], {"cpu": 4})
+    lent.submit("b", {"cpu": 1}, 9)
+    lent.decide()
+    assert fairness(lent)[1] == {"b": ("fair", "quota")}, "no limit stops it"
     assert fairness(World([Queue("a")], {"cpu": 4}))[0] == {"fair": True, "queues": [], "findings": [], "reservations": []}
 
 

@@ -342,6 +342,7 @@ WHY_BELOW = {
     "reservations": "because of reservations for others",
     "offers": "until frameworks answer their offers",
     "limit": "because of a limit",
+    "quota": "because of quota that others do not lend",
     "constraint": "because no node can hold its pending tasks",
 }
 """Why queues have less than their shares, as the end of a sentence."""

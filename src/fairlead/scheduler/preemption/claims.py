@@ -383,7 +383,7 @@ def claim_details(state: State, preemption_plan: PreemptionPlan, claim: Due, las
     if claim.kind in (PRIORITY, IDLE):
         return facts.Claim(job=job, why=WHY[claim.kind], queue=state.tree.names[leaf])
     if claim.kind == FAIR_SHARE:
-        total, used = state.cluster.total, preemption_plan.left[leaf]
+        total, used = state.cluster.total, state.queues.used[leaf]
         r = int((used / np.where(total > 0, total, 1)).argmax())
         of = int(preemption_plan.entitled[leaf] * int(total[r]))
         name, resource = state.tree.names[leaf], state.resources[r]

@@ -284,7 +284,7 @@ def audit_state(state: State, now: float) -> FairnessInfo:
     """Report what each leaf queue has and is entitled to, why it has less if it does, and what is held for whom.
 
     ``fair`` is None if it is fair at this moment, but a queue waited while others that had no less were served: one moment cannot
-    show whether they take turns. ``why`` of a queue that is below is "no demand", "limit", "constraint", "fragmentation",
+    show whether they take turns. ``why`` of a queue that is below is "no demand", "limit", "quota", "constraint", "fragmentation",
     "reservations", "offers", "about to start" or "not yet converged"; the findings are those of
     :func:`fairlead.audit.allocation.check_allocation`, within one task.
     """
@@ -422,7 +422,7 @@ def _why(state: State, q: int, result: Cycle, free: I64, never: Bools) -> str:
         return "about to start"
     stops = result.stop[mine]
     if np.isin(stops, (LIMIT, MAX_TASKS, MAX_JOBS, NONLENDABLE)).all():
-        return "limit"
+        return "quota" if (stops == NONLENDABLE).any() else "limit"
     full = mine[stops == NO_NODE]
     for b in full[np.argsort(result.stop_order[full])]:
         shape, count = int(groups.shape_row[b]), max(1, int(groups.gang[b]))

@@ -176,7 +176,10 @@ def _naming_reserved(state: State, row: int, found: dict[str, Any]) -> dict[str,
     """Return an answer with what is reserved for the job, or whose guarantee prevents that."""
     mine = [kept for kept in holds_by_job(state, 0.0) if kept.job == state.jobs.id[row] and kept.why == RESERVED]
     if not mine:
-        return {**found, "text": found["text"] + kept_by_guarantee(state, int(state.jobs.group[row]))}
+        more = kept_by_guarantee(state, int(state.jobs.group[row]))
+        if found["reason"] == "no room" and not state.settings.idle_budget:
+            more += "; no room is kept for it, since `idle_budget` is 0"
+        return {**found, "text": found["text"] + more}
     kept, names = mine[0], [state.cluster.specs[node].name for node in mine[0].nodes[:MOST_AHEAD]]
     end, idle = kept.end if kept.end < inf else None, state.quantities(kept.idle)
     reserved = {"nodes": names, "made": kept.made, "start": kept.start, "end": end, "slips": kept.slips, "idle": idle}
