@@ -284,8 +284,8 @@ def audit_state(state: State, now: float) -> FairnessInfo:
     """Report what each leaf queue has and is entitled to, why it has less if it does, and what is held for whom.
 
     ``fair`` is None if it is fair at this moment, but a queue waited while others that had no less were served: one moment cannot
-    show whether they take turns. ``why`` of a queue that is below is "no demand", "limit", "quota", "constraint", "fragmentation",
-    "reservations", "offers", "about to start" or "not yet converged"; the findings are those of
+    show whether they take turns. ``why`` of a queue that is below is "no demand", "limit", "quota", "constraint",
+    "fragmentation", "reservations", "offers", "about to start" or "not yet converged"; the findings are those of
     :func:`fairlead.audit.allocation.check_allocation`, within one task.
     """
     never = never_starting(state)
