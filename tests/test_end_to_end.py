@@ -1201,8 +1201,8 @@ def test_the_shell_offers_no_names_where_nobody_answers(tmp_path):
 def test_a_number_that_is_typed_is_refused_as_one_in_a_document(command, arguments, says):
     done = command(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[-1].startswith("Error: Invalid value for '--")
-    assert done.stderr.endswith(f": {says}\n")
+    assert done.stderr.startswith("fairlead: invalid value for '--")
+    assert done.stderr.endswith(f": {says}; see `fairlead {arguments[0]} -h`\n")
 
 
 STEERING = "\x1b]0;owned\x07\x9b31m\u202e[/] [bold]x"

@@ -771,24 +771,24 @@ def test_a_job_is_called_by_its_name(idle):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("squeue -u ada", "No such command 'squeue': write fairlead jobs"),
-        ("parallel gzip", "No such command 'parallel': write fairlead submit -- COMMAND ::: WORDS"),
-        ("quues", "No such command 'quues'. Did you mean 'queues'?"),
-        ("submit -c2 -- true", "No such option: -c: write --cpu"),
-        ("submit --mem=2G job.sh", "No such option: --mem: write --memory"),
-        ("submit --wrap true", "No such option: --wrap: write -- sh -c 'COMMAND'"),
-        ("run -n 2 -- true", "No such option: -n: `fairlead submit` has --tasks"),
-        ("run --gang -- true", "No such option: --gang: `fairlead submit` has --gang"),
-        ("submit --mem-per-cpu 2G x", "No such option: --mem-per-cpu: write --memory for all CPUs of a task together"),
-        ("submit --nice=5 x", "No such option: --nice: write --priority with the opposite sign"),
-        ("submit --export=ALL x", "No such option: --export: write --export-all for ALL, or --env NAME"),
-        ("submit --qos=high x", "No such option: --qos: omit it: it has no effect here"),
-        ("submit --mem-per-gpu=2G x", "No such option: --mem-per-gpu: is of Slurm: see docs/slurm.md"),
-        ("run --immediate x", "No such option: --immediate: omit it: it has no effect here"),
-        ("submit --exclude n1 x", "No such option: --exclude: use --on LABEL=VALUE"),
-        ("jobs --partition lab", "No such option: --partition: write --queue"),
-        ("jobs --mem 3", "No such option: --mem (Possible options: --name)"),
-        ("when --xyzzy 3", "No such option: --xyzzy"),
+        ("squeue -u ada", "no such command 'squeue': write fairlead jobs"),
+        ("parallel gzip", "no such command 'parallel': write fairlead submit -- COMMAND ::: WORDS"),
+        ("quues", "no such command 'quues'. Did you mean 'queues'?"),
+        ("submit -c2 -- true", "no such option: -c: write --cpu"),
+        ("submit --mem=2G job.sh", "no such option: --mem: write --memory"),
+        ("submit --wrap true", "no such option: --wrap: write -- sh -c 'COMMAND'"),
+        ("run -n 2 -- true", "no such option: -n: `fairlead submit` has --tasks"),
+        ("run --gang -- true", "no such option: --gang: `fairlead submit` has --gang"),
+        ("submit --mem-per-cpu 2G x", "no such option: --mem-per-cpu: write --memory for all CPUs of a task together"),
+        ("submit --nice=5 x", "no such option: --nice: write --priority with the opposite sign"),
+        ("submit --export=ALL x", "no such option: --export: write --export-all for ALL, or --env NAME"),
+        ("submit --qos=high x", "no such option: --qos: omit it: it has no effect here"),
+        ("submit --mem-per-gpu=2G x", "no such option: --mem-per-gpu: is of Slurm: see docs/slurm.md"),
+        ("run --immediate x", "no such option: --immediate: omit it: it has no effect here"),
+        ("submit --exclude n1 x", "no such option: --exclude: use --on LABEL=VALUE"),
+        ("jobs --partition lab", "no such option: --partition: write --queue"),
+        ("jobs --mem 3", "no such option: --mem (Possible options: --name)"),
+        ("when --xyzzy 3", "no such option: --xyzzy"),
     ],
 )
 def test_who_types_what_another_system_has_learns_what_is_written_here(words, said):
@@ -796,13 +796,14 @@ def test_who_types_what_another_system_has_learns_what_is_written_here(words, sa
 
     from fairlead.cli.main import app
 
-    result = CliRunner().invoke(app, words.split())
-    assert (result.exit_code, result.output.splitlines()[-1]) == (2, f"Error: {said}")
+    result = CliRunner().invoke(app, words.split(), prog_name="fairlead")
+    assert (result.exit_code, result.output.count("\n")) == (2, 1)
+    assert re.fullmatch(rf"fairlead: {re.escape(said)}(; s| S)ee `fairlead[a-z ]* -h`\n", result.output)
 
 
 def test_what_cannot_work_is_said_at_once(idle):
     assert idle.call("run", "--idle", "0", "--", "true").stderr == "fairlead: --idle 0: write how long, such as 30m, or omit it\n"
-    said = "if it is an option of your command, write -- before that\n"
+    said = "; if it is an option of your command, write -- before that; see `fairlead run -h`\n"
     assert idle.call("run", "-q", "A", "echo", "-n", "a").stderr.endswith(said)
     assert not idle.call("run", "-q", "A", "-n", "a").stderr.endswith(said)
     lists = idle.call("submit", "--", "echo", "{1}", "{5}", ":::", "a", ":::", "b")

@@ -90,14 +90,21 @@ class _Group(TyperGroup):
                 ctx.fail(f"No such command '{args[0]}': write fairlead {ours}")
         return super().resolve_command(ctx, args)
 
-    def invoke(self, ctx: Any) -> Any:
+    def main(self, *args: Any, **more: Any) -> NoReturn:
+        """Run a command line. Wrong usage is one line, like any other error."""
         try:
-            return super().invoke(ctx)
+            code = super().main(*args, **{**more, "standalone_mode": False})
         except parsing.USAGE as error:
             from fairlead.cli.elsewhere import add_hint
 
             add_hint(error)
-            raise
+            said = error.format_message().rstrip(".")
+            if "\n" in said:  # the help, of a group without a command
+                error.show()
+                sys.exit(2)
+            see = f"{' See' if said.endswith('?') else '; see'} `{error.ctx.command_path} -h`" if error.ctx else ""
+            _fail(f"{said[0].lower()}{said[1:]}{see}", 2)
+        sys.exit(code or 0)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
@@ -172,6 +179,6 @@ def _run() -> None:
         sys.exit(130)
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, code: int = 1) -> NoReturn:
     print(f"fairlead: {plain_lines(message)}", file=sys.stderr)
-    sys.exit(1)
+    sys.exit(code)

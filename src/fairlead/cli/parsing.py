@@ -14,7 +14,7 @@ from typer.models import OptionInfo, ParameterInfo
 
 from fairlead.cli.option_values import no_files
 
-USAGE: type[Exception] = typer.BadParameter.__mro__[1]
+USAGE: type[Any] = typer.BadParameter.__mro__[1]
 """UsageError, which Typer does not export."""
 HELP_OPTIONS = ["-h", "--help"]
 FILES = ("FILE", "COMMAND")
