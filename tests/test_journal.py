@@ -599,6 +599,14 @@ def test_what_is_no_journal_is_refused(path, tmp_path):
         Journal(SqlStore(tmp_path / "some.db"))
 
 
+def test_a_damaged_page_is_named(path):
+    written(path)[0].close()
+    data = path.read_bytes()
+    path.write_bytes(data[: 5 * 4096] + b"\x5a" * 4096 + data[6 * 4096 :])
+    with pytest.raises(Damaged, match=r"\(.*[Pp]age 6"):
+        SqlStore(path)
+
+
 @pytest.mark.parametrize("to_read", [False, True])
 def test_a_schema_that_is_not_text_is_damage(path, to_read):
     written(path)[0].close()

@@ -108,7 +108,7 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse a file that SQLite itself finds damaged or truncated."""
     verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if verdict != "ok":
-        raise Damaged(str(path), str(verdict).splitlines()[0])
+        raise Damaged(str(path), str(verdict).splitlines()[-1])
     log = log_of(path)
     if not (log.exists() and log.stat().st_size):
         pages, page = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
