@@ -41,7 +41,7 @@ from fairlead.engines.local.member import Membership, start_member, supervisor_i
 from fairlead.engines.local.messages import Limits, Person, Program
 from fairlead.engines.local.process_groups import ProcessGroup, ProcessGroups
 from fairlead.engines.local.spawn import prepared
-from fairlead.engines.local.spool import StartRecord
+from fairlead.engines.local.spool import Spool, StartRecord
 from fairlead.engines.local.standard_input import Feeder
 from fairlead.engines.remote.engine import Serving
 from fairlead.engines.remote.joined import JoinedEngine
@@ -954,6 +954,36 @@ def test_when_the_supervisor_is_asked_to_end_its_tasks_are_asked_first(bench):
     assert bench.end_of(a) == (Outcome.STOPPED, 0)
     assert bench.end_of(b) == bench.end_of(c) == (Outcome.LOST, 0)
     assert bench.wrote(a) == bench.wrote(b) == "ready\nsaved\n"
+
+
+def test_what_a_machine_that_goes_down_signals_with_its_supervisor_is_neither_done_nor_has_it_failed(bench):
+    """All processes get SIGTERM at once, and some tasks have ended before the guardian looks."""
+    scripts = ["echo ready; exec sleep 60"] + [
+        f"trap 'exit {code}' TERM; echo ready; while :; do sleep 0.01; done" for code in (0, 1)
+    ]
+    attempts = [bench.start(Attempt(job, 0, 1), "sh", "-c", script) for job, script in enumerate(scripts, 1)]
+    bench.until(lambda: {*attempts} <= bench.started and {bench.wrote(a) for a in attempts} == {"ready\n"})
+    (supervisor,) = supervisor_of(bench.folder)
+    guardian, tasks = supervisor.parent(), supervisor.children()
+    guardian.suspend()
+    supervisor.terminate()
+    for task in tasks:
+        task.terminate()
+    bench.until(lambda: all(not task.is_running() or task.status() == psutil.STATUS_ZOMBIE for task in tasks))
+    guardian.resume()
+    assert [bench.end_of(a) for a in attempts] == [(Outcome.LOST, 0), (Outcome.STOPPED, 0), (Outcome.LOST, 0)]
+
+
+def test_a_spool_that_is_rewritten_knows_the_tasks_that_were_asked_to_stop(tmp_path):
+    """Else what then exits with 0 would be lost, though its job may call it done."""
+    spool, stops, runs, call = Spool(tmp_path), (1, 0, 1), (2, 0, 1), (3, 0, 1)
+    spool.rewrite([(stops, 70), (stops, 0), (runs, 71), (call, 0)], {})
+    (tmp_path / "spool").write_text((tmp_path / "spool").read_text() + "".join(f'["exited", {pid}, 0, 0]\n' for pid in (70, 71)))
+    begun, ended = spool.read()
+    assert (begun, {task: end[:2] for task, end in ended.items()}) == (
+        {call},
+        {stops: (Outcome.STOPPED, 0), runs: (Outcome.EXITED, 0)},
+    )
 
 
 @CONTRACT

@@ -361,11 +361,14 @@ def test_what_is_fenced_has_ended_before_anything_starts_there_again(fleet):
 def test_a_machine_that_is_said_to_be_gone_is_lost_as_soon_as_its_supervisor_has_ended_everything(fleet):
     many = fleet(2, LONG_LEASE._replace(grace=0.3))
     a, late = Attempt(1, 0, 1), Attempt(2, 0, 1)
+    tidies = Attempt(4, 0, 1)
     many.start(many.job("sh", "-c", "trap '' TERM; sleep 60"), n0=[a])
-    many.until(lambda: a in many.started)
+    many.start(many.job("sh", "-c", "trap 'exit 0' TERM; touch ready; while :; do sleep 0.01; done"), n0=[tidies])
+    many.until(lambda: a in many.started and (many.folder / "ready").exists())
     many.engine.part("n0")
     many.until(lambda: many.is_down("n0"), seconds=60)
     assert many.ended[a] == (Outcome.LOST, 0)
+    assert many.ended[tidies] == (Outcome.STOPPED, 0), "its job says whether that is done"
     many.start(many.job("touch", "ran"), n0=[late])
     many.news = []
     many.engine.admit(many.nodes["n0"], "127.0.0.1")

@@ -651,7 +651,7 @@ def starts_and_is_told(world, event, **more):
         ("cancelled", Outcome.STOPPED, False, "cancelled", Outcome.STOPPED),
         ("cancelled", Outcome.STOPPED, True, "cancelled", Outcome.STOPPED),
         ("cancelled", Outcome.EXITED, False, "succeeded", Outcome.EXITED),
-        ("its node shuts down", Outcome.STOPPED, False, "waiting", Outcome.STOPPED),
+        ("its node shuts down", Outcome.STOPPED, False, "waiting", Outcome.LOST),
         ("its node shuts down", Outcome.STOPPED, True, "succeeded", Outcome.STOPPED),
     ],
 )
@@ -781,6 +781,12 @@ def test_ties_are_broken_by_name_whatever_the_order_of_arrival():
         world = World([Queue(n) for n in names], {"cpu": 3000})
         jobs = {world.submit(n, {"cpu": 1000}): n for n in names}
         assert [jobs[job] for job, _ in world.placed()] == ["A", "B", "C"]
+
+
+def test_a_job_for_an_inner_queue_is_told_the_leaves_below_it_though_the_root_is_declared():
+    world = World([Queue(""), Queue("lab"), Queue("lab/x"), Queue("lab/y")], {"cpu": 1000})
+    with pytest.raises(admission.Refused, match="'lab' is not a leaf queue: choose one below it: lab/x, lab/y"):
+        admission.leaf_for(world.state, "lab", "ada")
 
 
 def test_everybody_gets_a_leaf_under_a_star():

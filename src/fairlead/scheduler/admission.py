@@ -11,7 +11,7 @@ from fairlead.failure import Failure
 from fairlead.model import specs
 from fairlead.model.cards import named
 from fairlead.model.quantity import LARGEST, LEAST_MEMORY, format_quantities, format_quantity
-from fairlead.model.specs import JOBS, ROOT, USERS, Job, Node, Queue, Settings, ancestors, inner_names, path_to_root, settings_for
+from fairlead.model.specs import JOBS, ROOT, USERS, Job, Node, Queue, Settings, inner_names, parent_of, path_to_root, settings_for
 from fairlead.scheduler import facts
 from fairlead.scheduler.cluster import meets, needs_newest, tasks_that_fit, why_closed
 from fairlead.scheduler.feasibility import blocked_forever_by, bound_over, over_bound
@@ -79,7 +79,7 @@ def leaf_for(state: State, queue: str | None, user: str) -> str:
         raise Refused(f"there is no queue {name!r}: choose one of {some(declared_leaves(state))}")
     name = leaf_beside_frameworks(state, name)
     if name in state.tree.inner:
-        below = ", ".join(sorted(n for n in declared if ancestors(n)[0] == name))
+        below = ", ".join(sorted(n for n in declared if parent_of(n) == name))
         raise Refused(f"{name!r} is not a leaf queue: choose one below it: {below}")
     if name not in state.tree.rows and len(state.tree.names) >= MOST_LEAVES + len(declared):
         raise Refused(f"there are {MOST_LEAVES} queues made for users already: no more can be added")

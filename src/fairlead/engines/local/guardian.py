@@ -101,7 +101,8 @@ def _rename() -> None:
 def _end_descendants(spool: Path, grace: float) -> None:
     kill_at = time.monotonic() + grace
     _stop_children()
-    left, kills = _reap(spool, "exited"), 0
+    # Who got SIGTERM as the supervisor did, as when the machine goes down, may have ended before it was stopped.
+    left, kills = _reap(spool, "stopped" if grace else "exited"), 0
     if grace:
         proc.signal_each(proc.descendants(os.getpid()), signal.SIGTERM)
         proc.signal_each(proc.descendants(os.getpid()), signal.SIGCONT)

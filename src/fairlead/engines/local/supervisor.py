@@ -439,7 +439,8 @@ class Supervisor:
                 self.spool.note("acknowledged", task)
                 self.fetched.acknowledge(task)
         if self.spool.is_large():
-            self.spool.rewrite([(task, run.deciding_pid()) for task, run in self.tasks.running.items()], self.ended)
+            running = [(task, pid) for task, run in self.tasks.running.items() for pid in run.deciding_pids()]
+            self.spool.rewrite(running, self.ended)
 
     def _report_inventory(self) -> None:
         cgroups = self.groups.cgroups
@@ -484,8 +485,8 @@ class Supervisor:
     def _has_ended(self, task: messages.Task, outcome: Outcome, code: int, used: Used = NOTHING) -> None:
         if task in self.fenced:
             self.fenced.remove(task)
-            if outcome in (Outcome.STOPPED, Outcome.SIGNALLED):
-                outcome, code = Outcome.LOST, 0
+            if (outcome, code) != (Outcome.STOPPED, 0) and outcome in (Outcome.STOPPED, Outcome.SIGNALLED):
+                outcome, code = Outcome.LOST, 0  # an exit with 0 may be what its job calls done
         if outcome == Outcome.LOST and code and not self.scheduler.about:  # no other node has the account either
             outcome = Outcome.NOT_STARTED
         elif outcome == Outcome.LOST and code:

@@ -52,9 +52,9 @@ class Running:
         """Return the milliseconds since its start."""
         return process_groups.since_boot() - self.began
 
-    def deciding_pid(self) -> int:
-        """Return the pid whose exit status is the task's; 0 for a call, and once it was asked to stop."""
-        return self.group.pid if self.worker is None and self.group.kill_at is None else 0
+    def deciding_pids(self) -> list[int]:
+        """Return the pid whose exit status is the task's, and then 0 once it was asked to stop; 0 alone for a call."""
+        return [self.group.pid] * (self.worker is None) + [0] * (self.worker is not None or self.group.kill_at is not None)
 
     def calls_made(self) -> tuple[int, int]:
         """Return how many calls its worker made, and their milliseconds, and close the file that has them."""

@@ -250,7 +250,8 @@ cdef i64 apply_finished(
         was = tasks[t].status
         if tasks[t].attempt != attempt[k] or was < PLACED or was > REVOKING:
             return k
-        event = _end_event(v, j, t, outcome[k], code[k], max_losses)
+        how = _outcome_of(v, j, t, outcome[k], code[k])
+        event = _end_event(v, j, t, how, code[k], max_losses)
         now = TRANSITIONS[was][event]
         jobs[j].holding -= 1
         idle = jobs[j].holding == 0
@@ -262,12 +263,12 @@ cdef i64 apply_finished(
             note_overrun(v, j, t, at)
         _take_of_node(v, tasks[t].node, j, t, -1, at)
         tasks[t].trusted = False
-        if _ended_by_itself(was, outcome[k], code[k]):
+        if _ended_by_itself(was, how, code[k]):
             whose = note_duration(v, j, index[k], at - tasks[t].started_at, at)
             if whose != P90_SAME and v.counts[IN_ORDER]:
                 invalidate_estimates(v, j, whose)
         tasks[t].status = now
-        tasks[t].outcome = TIME_LIMIT if was == EXPIRING and event != DONE else outcome[k]
+        tasks[t].outcome = TIME_LIMIT if was == EXPIRING and event != DONE else how
         tasks[t].code = code[k]
         tasks[t].finished_at = at if now != WAITING else NAN
         if now == WAITING:
@@ -287,6 +288,12 @@ cdef i64 apply_finished(
     return -1
 
 
+cdef i64 _outcome_of(View v, i64 j, i64 t, i64 outcome, i64 code) noexcept nogil:
+    """Return an attempt's outcome: a task that exits 0 since its node stopped it, and not the scheduler, is lost, or done by its job."""
+    running = v.tasks[t].status in (PLACED, RUNNING)
+    return LOST if outcome == STOPPED and code == 0 and running and not v.jobs[j].exit_done and not v.jobs[j].once else outcome
+
+
 cdef i64 _end_event(View v, i64 j, i64 t, i64 outcome, i64 code, i64 max_losses) noexcept nogil:
     """Return the event of the table of transitions for an attempt's end."""
     tasks = v.tasks
@@ -295,11 +302,7 @@ cdef i64 _end_event(View v, i64 j, i64 t, i64 outcome, i64 code, i64 max_losses)
     if v.jobs[j].once:
         return GIVE_UP
     if outcome == STOPPED and code == 0:
-        if v.jobs[j].exit_done and tasks[t].status not in (STOPPING, EXPIRING):
-            return DONE
-        if tasks[t].status not in (PLACED, RUNNING):
-            return YIELDED
-        outcome = LOST  # its node stopped it, not the scheduler
+        return DONE if v.jobs[j].exit_done and tasks[t].status not in (STOPPING, EXPIRING) else YIELDED
     if outcome == NOT_STARTED:
         return NOT_BEGUN
     if outcome == LOST:
