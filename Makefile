@@ -87,7 +87,7 @@ recording: .venv/kernels  ## the session that README.md shows, recorded again: d
 
 fuzz: .venv/tools .venv/kernels  ## the long version of the random tests (FAIRLEAD_FUZZ histories; default 100000)
 	FAIRLEAD_CHECK=1 FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-100000} $(RUN)pytest -n auto --timeout 0 -m "not hypothesis" \
-		$(addprefix tests/test_, $(addsuffix .py, claims crash fading_policies replay schema))
+		$(addprefix tests/test_, $(addsuffix .py, claims crash fading_policies replay same_decisions schema))
 	FAIRLEAD_CHECK=1 FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-100000} $(RUN)pytest -n auto --timeout 0 -m hypothesis
 
 check-memory: .venv/tools .venv/kernels  ## the tests of the kernels, and 2,000 histories, with each access to memory checked; needs GCC

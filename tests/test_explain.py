@@ -82,6 +82,15 @@ def test_a_bound_on_running_tasks_and_jobs():
     assert why(world, two) == ("max jobs", "queue B may run 1 job at once, and 1 runs")
 
 
+@pytest.mark.parametrize("bound", ["max_tasks", "max_jobs"])
+def test_a_bound_that_those_before_it_reach(bound):
+    world = World([Queue("a", **{bound: 1})], {"cpu": 4000})
+    world.submit("a", {"cpu": 1000}, priority=1)
+    second = world.submit("a", {"cpu": 1000})
+    found = explain(world.state, second)
+    assert found["text"] == f"others are served first, and with them its queue runs as many {bound[4:]} as it may"
+
+
 def test_no_node_with_room_and_whose_turn_it_is():
     world = World([Queue("A"), Queue("B"), Queue("C")], {"cpu": 4000, "gpu": 8000}, {"cpu": 2000})
     world.submit("A", {"cpu": 1000}, 9)

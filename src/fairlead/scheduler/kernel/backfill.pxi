@@ -37,25 +37,24 @@ cdef i64 next_number(View v) noexcept nogil:
 cdef bint owes(View v, i64 b) noexcept nogil:
     """Return True if room is to be gathered for a group whose turn failed."""
     x = line_of(v, v.groups[b].leaf)
-    if not _may_owe(v, b) or _has_claim(v, b):
+    if v.queue_cache[x].asked != v.counts[CYCLE] or v.queue_cache[x].oldest != b or not _may_owe(v, b) or _has_claim(v, b):
         return False
-    if x == v.groups[b].leaf or v.queue_cache[x].oldest != b:
-        return x == v.groups[b].leaf
+    if x == v.groups[b].leaf:
+        return True
     return _waits_beyond_turn(v, b, x) or not _one_end_helps(v, b, x, not _is_owed(v, b, x), lacks(v, b, x))
 
 
 cdef bint _may_owe(View v, i64 b) noexcept nogil:
     """Return True if a group is its line's oldest, is owed more than what is reserved for the line, and no end alone helps.
 
-    Within a cycle only the line served is asked again; another that its placement lets owe is asked in a later moment. Of a
-    line of several leaves the oldest has its turn even if an end helps: then no other of them is asked. The answer is kept until
-    there is news: a line that is put off changes no other's.
+    Of a line of several leaves the oldest has its turn even if an end helps: then no other of them is asked. The answer is kept
+    until there is news: a line that is put off changes no other's.
     """
     leaf = v.groups[b].leaf
     x = line_of(v, leaf)
     if not v.counts[RESERVES] or not is_asked(v) or not v.queues[x].in_list or v.times[NOW] < v.queues[x].put_off:
         return False
-    if v.queue_cache[x].passed == v.counts[CYCLE] or v.trees[v.queue_cache[leaf].base + 1].best != b:
+    if v.trees[v.queue_cache[leaf].base + 1].best != b:
         return False
     job = current_job(v, b)
     if v.groups[b].is_framework or v.groups[b].revocable or v.group_cache[b].hopeless or job == NONE:
@@ -218,17 +217,16 @@ cdef bint _has_claim(View v, i64 b) noexcept nogil:
     return first != NONE
 
 
-cdef void unpark_oldest(View v, i64 x) noexcept nogil:
-    """Let the oldest group of a line on the list have its turn in this cycle if it may owe.
+cdef void ask_oldest(View v, i64 x) noexcept nogil:
+    """At the start of a cycle, ask whether the oldest group of a line on the list may owe; then it has its turn, though it was parked.
 
-    Asked at the start of the cycle, and once the line was served.
+    Others are not asked, or it would depend on who is parked.
     """
-    if not is_asked(v) or not v.queues[x].in_list or v.times[NOW] < v.queues[x].put_off:
+    if not is_asked(v) or v.times[NOW] < v.queues[x].put_off:
         return
-    b = v.trees[v.queue_cache[x].base + 1].best
-    if v.queue_cache[x].inner:
-        b = v.queue_cache[x].oldest = _oldest_that_may_owe(v, x, x)
-    if b != NONE and v.group_cache[b].parked and (v.queue_cache[x].inner or _may_owe(v, b)):
+    b = _oldest_that_may_owe(v, x, x)
+    v.queue_cache[x].oldest, v.queue_cache[x].asked = b, v.counts[CYCLE]
+    if b != NONE and v.group_cache[b].parked:
         v.group_cache[b].parked = False
         set_may_fit(v, b, True)
 
@@ -267,7 +265,7 @@ cdef bint reserves(View v, i64 b, Plan *found) noexcept nogil:
     if h != NONE:
         found[0] = Plan(DROP, 0, h, True, now, 0, NONE, 0)
         return True
-    v.queue_cache[x].passed, v.group_cache[v.counts[PASSED]].passed_list = v.counts[CYCLE], current_job(v, b)
+    v.queue_cache[x].oldest, v.group_cache[v.counts[PASSED]].passed_list = NONE, current_job(v, b)
     v.counts[PASSED] += 1
     return False
 

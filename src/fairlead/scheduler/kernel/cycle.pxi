@@ -68,7 +68,7 @@ cdef Plan plan_cycle(View v, bint thorough, i64 most, double now) noexcept nogil
         plan = review(v, now)
     if plan.what == SERVE:
         for k in range(v.queues[0].listed if promises else 0):
-            unpark_oldest(v, v.queues[k + 1].line)
+            ask_oldest(v, v.queues[k + 1].line)
         placed, more = _serve(v, thorough, most, &plan)
         if plan.what == SERVE:
             plan.count, plan.more = placed, more
@@ -162,8 +162,6 @@ cdef (i64, bint) _serve(View v, bint thorough, i64 most, Plan *plan) noexcept no
                 wake_if_shorter(v, b)
                 set_group(v, b)
             climb(v, v.groups[b].leaf)
-            if v.counts[RESERVES]:
-                unpark_oldest(v, line_of(v, v.groups[b].leaf))
         b = find_next(v, scope)
     more = b != NONE
     if thorough and scope != ANY_PENDING:

@@ -56,7 +56,7 @@ def line_of_leaf(View v, i64 leaf):
 
 cdef void enlist(View v, i64 x) noexcept nogil:
     """Put a line on the list of those that may be owed something."""
-    if v.times[IDLE_BUDGET] > 0.0 and not v.queues[x].in_list and v.queues[0].listed + 1 < v.len_queues:
+    if v.times[IDLE_BUDGET] > 0.0 and not v.queues[x].in_list and v.queues[0].listed + 1 < v.counts[QUEUES]:
         v.queues[x].in_list = True
         v.queues[0].listed += 1
         v.queues[v.queues[0].listed].line = x

@@ -377,6 +377,8 @@ cpdef void refresh(View v) noexcept nogil:
         b = v.group_cache[k].touched_list
         v.group_cache[b].touched = False
         leaf = v.groups[b].leaf
+        if v.trees[v.queue_cache[leaf].base + v.queue_cache[leaf].slots + v.group_cache[b].slot].best != b:
+            v.group_cache[b].lasts_known = False  # a report may have looked at it
         wake_if_shorter(v, b)
         # A group that a cycle excluded may be gone for good, which leaves the tree unchanged.
         if set_group(v, b) or v.queue_cache[leaf].active != _is_active(v, leaf):

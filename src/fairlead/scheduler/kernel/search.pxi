@@ -396,10 +396,6 @@ cdef void _note_stop(View v, i64 b, i64 why) noexcept nogil:
     cache[b].out = True
     cache[b].stop_cycle, cache[b].stop_order = v.counts[CYCLE], v.counts[STOPS]
     cache[b].stop, cache[b].stop_job = why, current_job(v, b)
-    if why == NO_NODE and v.counts[RESERVES] and v.trees[v.queue_cache[v.groups[b].leaf].base + 1].best == b:
-        x = line_of(v, v.groups[b].leaf)
-        if x == v.groups[b].leaf or v.queue_cache[x].oldest == b:
-            v.queue_cache[x].passed = v.counts[CYCLE]
     v.counts[STOPS] += 1
 
 

@@ -62,8 +62,8 @@ class QueueCache(Table):
     moved: Bools  # which of its children are active has changed
     shut: Bools  # a strict leaf whose first was stopped in this cycle
     apart: Bools  # a leaf: the latest reservation plan ignores the ends of its tasks
-    oldest: I64  # a line of several leaves: the group that may be owed room in this cycle; NONE
-    passed: I64  # a line: the cycle in which the oldest group of it was stopped for lack of room
+    oldest: I64  # a line: its group that may be owed room in cycle `asked`; NONE
+    asked: I64
     known: I64  # of a line: `counts[NEWS]` when the next two were computed
     lack: F64  # what it lacks of what its jobs need, as a fraction of what there is
     due_share: F64  # its part, the largest of the resources that its jobs need, as such a fraction

@@ -264,7 +264,7 @@ def _over_a_limit(state: State, row: int) -> dict[str, Any]:
                 more = {"queue": queue, "resource": resource, "limit": limit, "used": used, "needed": wanted}
                 more["kept_for_others"] = kept
                 return _answer(int(jobs.id[row]), "limit", text, **more)
-    raise AssertionError("the kernel found a limit that does not exist")
+    return _behind_others(state, row, "a limit is reached")
 
 
 def _kept_for_others(state: State, row: int, q: int, r: int) -> int:
@@ -317,7 +317,12 @@ def _over_a_count(state: State, row: int, tasks: bool) -> dict[str, Any]:
             text += f"; room is kept for {kept} of others" if kept else ""
             more = {"queue": queue, "running": int(running[q]), "limit": int(most[q]), "kept_for_others": kept}
             return _answer(int(jobs.id[row]), "max tasks" if tasks else "max jobs", text, **more)
-    raise AssertionError("the kernel found a bound that does not exist")
+    return _behind_others(state, row, f"its queue runs as many {'tasks' if tasks else 'jobs'} as it may")
+
+
+def _behind_others(state: State, row: int, then: str) -> dict[str, Any]:
+    """Explain what stops a job only once those before it have started, as in a dry run."""
+    return _answer(int(state.jobs.id[row]), "turn", f"others are served first, and with them {then}")
 
 
 def _over_job_cap(state: State, job: int) -> dict[str, Any]:
