@@ -45,16 +45,13 @@ cdef bint owes(View v, i64 b) noexcept nogil:
 
 
 cdef bint _may_owe(View v, i64 b) noexcept nogil:
-    """Return True if a group is its line's oldest, is owed more than what is reserved for the line, and no end alone helps.
+    """Return True if a group, its line's oldest, is owed more than what is reserved for the line, and no end alone helps.
 
     Of a line of several leaves the oldest has its turn even if an end helps: then no other of them is asked. The answer is kept
     until there is news: a line that is put off changes no other's.
     """
-    leaf = v.groups[b].leaf
-    x = line_of(v, leaf)
+    x = line_of(v, v.groups[b].leaf)
     if not v.counts[RESERVES] or not is_asked(v) or not v.queues[x].in_list or v.times[NOW] < v.queues[x].put_off:
-        return False
-    if v.trees[v.queue_cache[leaf].base + 1].best != b:
         return False
     job = current_job(v, b)
     if v.groups[b].is_framework or v.groups[b].revocable or v.group_cache[b].hopeless or job == NONE:
