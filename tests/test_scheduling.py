@@ -1002,6 +1002,9 @@ def test_the_audit_says_why_a_queue_is_below_its_part():
     lent.submit("b", {"cpu": 1}, 9)
     lent.decide()
     assert fairness(lent)[1] == {"b": ("fair", "quota")}, "no limit stops it"
+    lent.submit("a", {"cpu": 4})
+    lent.decide()
+    assert fairness(lent)[1]["a"] == ("fair", "not yet converged"), "its own quota does not stop it"
     assert fairness(World([Queue("a")], {"cpu": 4}))[0] == {"fair": True, "queues": [], "findings": [], "reservations": []}
 
 

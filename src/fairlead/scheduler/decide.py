@@ -19,7 +19,7 @@ from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.frameworks import reservations
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.constants import DROP, KEEP, NOT_REACHED, OFFERED_NODE
+from fairlead.scheduler.kernel.constants import DROP, KEEP, NO_NODE, NONLENDABLE, NOT_REACHED, OFFERED_NODE
 from fairlead.scheduler.kernel.constants import OFFERED_LEAF as LEAF
 from fairlead.scheduler.kernel.view import CLAIM_DUE, CYCLE, MIN_OFFER, OFFERED
 from fairlead.scheduler.preemption.claims import preempt_for_claims, withdraw_claims
@@ -80,6 +80,9 @@ def run_cycle(state: State) -> Cycle:
     mine = cache.stop_cycle[:n] == state.order.counts[CYCLE] - 1
     kept = ((cache.stop, NOT_REACHED), (cache.stop_order, 0), (cache.stop_job, NONE))
     stop, order, job = (np.where(mine, column[:n], otherwise) for column, otherwise in kept)
+    needs = np.maximum(1, state.groups.gang[:n, None]) * state.shapes.demand[state.groups.shape_row[:n]]
+    full = (state.cluster.total - state.queues.used[0] < needs).any(axis=1)
+    stop[full & (stop == NONLENDABLE)] = NO_NODE  # whatever others lend
     placed, on = (state.order.planned[name][: plan.count].copy() for name in ("planned_job", "planned_node"))
     return Cycle(placed, on, stop, order, job)
 

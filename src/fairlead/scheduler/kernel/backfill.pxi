@@ -77,7 +77,7 @@ cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
     if not owed and not first:
         return False
     why = what_stops(v, b)
-    if why != NOT_REACHED and why != NO_NODE:
+    if why != NOT_REACHED and why != NO_NODE and not (why == MAX_JOBS and v.groups[b].started > 0):  # then it skips to one that runs
         return False
     if how_many(v) >= MAX_RESERVATIONS or (v.group_cache[b].keeping and _are_all_reserved(v, b, NONE)):
         return False

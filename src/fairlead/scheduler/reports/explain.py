@@ -138,13 +138,13 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
     tried = int(result.stop_job[group])
     if stop == LIMIT:
         return _over_a_limit(state, row)
-    if stop == NONLENDABLE and (state.cluster.total - state.queues.used[0] >= state.shapes.demand[jobs.shape_row[row]]).all():
+    if stop == NONLENDABLE:
         return _naming_reserved(state, row, _withheld(state, row))
     if stop in (MAX_TASKS, MAX_JOBS):
         return _over_a_count(state, row, stop == MAX_TASKS)
     if stop == NOT_REACHED and state.queues.strict[jobs.queue[row]]:
         return _behind_the_first(state, row, result)
-    if stop not in (NO_NODE, NONLENDABLE):
+    if stop != NO_NODE:
         return _answer(job, "turn", "others are served first, and there is more to place than one cycle takes")
     ahead = _ahead(state, result, group)
     before = _ahead_in_queue(state, result, group)
