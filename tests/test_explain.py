@@ -343,6 +343,18 @@ def test_what_room_is_kept_for_it():
     ]
 
 
+def test_a_node_with_two_reservations_of_a_job_is_named_once():
+    world = World([Queue("A"), Queue("B")], {"cpu": 8000})
+    world.submit("B", {"cpu": 4000}, 2)
+    world.decide()
+    large = world.submit("A", {"cpu": 3000}, 5)
+    for number in range(2):
+        world.happen(NodesReserved(at=7.0, id=large, nodes=[0], tasks=[1], start=100.0, number=number))
+    assert explain(world.state, large)["reserved"]["nodes"] == ["n0"]
+    (kept,) = audit_state(world.state, 8.0)["reservations"]
+    assert (kept["nodes"], kept["tasks"]) == (1, 2)
+
+
 def test_that_no_room_is_kept_without_a_budget():
     world = World([Queue("A"), Queue("B")], {"cpu": 4000}, idle_budget=0.0)
     world.submit("B", {"cpu": 1000})

@@ -43,6 +43,11 @@ def test_a_folder_goes_and_what_was_asked_for_comes_back(tmp_path):
         assert call("fetch", job).returncode == 0
         assert [(here / each / "o/i").read_text() for each in "01"] == ["0\n", "1\n"]
         assert call("fetch", f"{job}.1", "--to", "one").returncode == 0
+        plain = call("submit", "-n", "3", "--", "true").stdout.strip()
+        call("wait", plain)
+        none = call("fetch", plain, "--to", "none")
+        said = f"fairlead: job {plain} has no files to fetch, or no longer: they come back by --send and --fetch\n"
+        assert (none.returncode, none.stderr, (here / "none").exists()) == (1, said, False)
         assert sorted(p.name for p in (here / "one").rglob("*")) == ["i", "o"], "only what is of that task"
         assert (here / "one/o/i").read_text() == "1\n"
         (here / "also.txt").write_text("sent\n")

@@ -25,6 +25,7 @@ from fairlead.client.environment import configured_recipient
 from fairlead.client.notify import EVENTS, NotifyError, recipient, request
 from fairlead.client.service_error import ServiceError
 from fairlead.failure import Failure, failing
+from fairlead.plain_text import listed
 
 NOT_IN_SCRIPTS = ("--when", "--jobs", "--help")
 """Options that a script cannot set."""
@@ -160,18 +161,27 @@ def with_sent(connection: Connection, bodies: list[dict[str, Any]], options: lis
     return found
 
 
-def fetch_files(connection: Connection, job: int, task: Mapping[str, Any], folder: Path) -> None:
-    """Write the files that came back from a task into a folder. Raises Failure."""
+def fetch_files(connection: Connection, job: int, tasks: Mapping[Path, Mapping[str, Any]]) -> str:
+    """Write the files that came back from tasks into their folders; return which have none, as a sentence. Raises Failure."""
     from tarfile import TarError
 
     from fairlead.client.parcels import fetch
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not fetch(connection, job, task["index"], folder):
-            say(f"task {job}.{task['known_as']} has no files to fetch, or no longer")
-    except (OSError, TarError) as error:
-        raise Failure(f"the files of task {job}.{task['known_as']} cannot be written to {folder}: {error}") from None
+    without = []
+    for folder, task in tasks.items():
+        try:
+            if not fetch(connection, job, task["index"], folder):
+                without.append(f"{job}.{task['known_as']}")
+        except (OSError, TarError) as error:
+            raise Failure(f"the files of task {job}.{task['known_as']} cannot be written to {folder}: {error}") from None
+    if not without:
+        return ""
+    which = (
+        f"tasks {listed(without)} have"
+        if 1 < len(without) < len(tasks)
+        else f"{f'task {without[0]}' if len(without) == 1 else f'job {job}'} has"
+    )
+    return f"{which} no files to fetch, or no longer: they come back by --send and --fetch"
 
 
 def submit_all(connection: Connection, bodies: list[dict[str, Any]], options: list[dict[str, Any]], lines: list[str]) -> None:

@@ -312,9 +312,10 @@ def validated(kind: type[T], path: Path | str, text: str, raw: dict[str, Any]) -
             if place not in found or each["type"] in ("finite_number", "value_error", "float_type"):
                 found[place] = each
         outer = {place[:length] for place in found for length in range(len(place))}  # report only the innermost error
-        faults = [fault(path, text, e["loc"], e["msg"], e["type"]) for place, e in found.items() if place not in outer]
-        more = f"\n(and {len(faults) - 5} more)" if len(faults) > 5 else ""
-        raise DocumentError("\n".join(faults[:5]) + more) from None
+        inner = [each for place, each in found.items() if place not in outer]
+        faults = [fault(path, text, e["loc"], e["msg"], e["type"]) for e in inner[:5]]  # each looks for its line
+        more = f"\n(and {len(inner) - 5} more)" if len(inner) > 5 else ""
+        raise DocumentError("\n".join(faults) + more) from None
 
 
 def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Configuration:
@@ -581,15 +582,16 @@ def _amount(resource: str, amount: float, kind: str, named: bool = True) -> str:
 
 def read_table(path: Path) -> tuple[str, dict[str, Any]]:
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise DocumentError(f"{path}: larger than {LARGEST_FILE >> 20} MiB: not a configuration")
-        text = path.read_text("utf-8-sig")
+        is_large = path.stat().st_size > LARGEST_FILE
+        text = "" if is_large else path.read_text("utf-8-sig")
     except OSError as error:
         raise DocumentError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise DocumentError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except ValueError:  # a path with a NUL
         raise DocumentError(f"{shortened(repr(str(path)))}: is not a path of a file") from None
+    if is_large:
+        raise DocumentError(f"{path}: larger than {LARGEST_FILE >> 20} MiB: not a configuration")
     check_digits(path, text, DocumentError)
     try:
         raw = parse_json(text) if path.suffix == ".json" else tomllib.loads(text)

@@ -212,8 +212,10 @@ def fetch(
         tasks = [task for task in all_tasks(connection, number) if not index_of(job) or task["index"] == place]
         if not tasks:
             raise Failure(f"job {number} has no task {place}")
-        for task in tasks:
-            fetch_files(connection, number, task, to / str(task["known_as"]) if len(tasks) > 1 else to)
+        if without := fetch_files(
+            connection, number, {to / str(task["known_as"]) if len(tasks) > 1 else to: task for task in tasks}
+        ):
+            raise Failure(without)
 
 
 def job(

@@ -56,11 +56,13 @@ def holds_by_job(state: State, now: float) -> list[JobHolds]:
         rows = list(members)
         first, kind = rows[0], int(holds.kind[rows[0]])
         made = float(holds.made[first])
+        nodes, place = np.unique(holds.node[rows], return_inverse=True)  # several reservations may be on one
+        tasks = np.bincount(place, holds.tasks[rows])
         found.append(
             JobHolds(
                 int(holds.job[first]), group, int(state.groups.leaf[group]), RESERVED if kind == RESERVATION else WHY[kind],
                 made, float(holds.start[first]), float(holds.end[first]), int(holds.slips[first]),
-                holds.node[rows].tolist(), holds.tasks[rows].tolist(), holds.idle[rows].sum(axis=0), idled[rows].sum(axis=0),
+                nodes.tolist(), tasks.astype(int).tolist(), holds.idle[rows].sum(axis=0), idled[rows].sum(axis=0),
             )
         )  # fmt: skip
     return found
