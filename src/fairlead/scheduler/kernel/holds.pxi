@@ -64,6 +64,9 @@ cdef bint _binds(View v, i64 k, i64 own, i64 b) noexcept nogil:
     if own == NONE:
         if b == NONE or group == b or v.holds[k].kind != RESERVATION or is_for_safe(v, k):
             return True
+        if v.groups[group].leaf == v.groups[b].leaf:  # a claim of its own queue would take that room, and preempt who is in it
+            first, _, _ = guarded(v, b, v.claimed)
+            return first == NONE
         return not claims_from(v, b, v.groups[group].leaf) or claims_from(v, group, v.groups[b].leaf)
     if k == own or starts_at(v, k) != starts_at(v, own):
         return k != own and starts_at(v, k) < starts_at(v, own)
