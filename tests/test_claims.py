@@ -917,7 +917,7 @@ def test_a_simulation_in_compiled_code_revokes_the_same(seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_simulation_that_checks_itself_finds_nothing_wrong_with_what_is_revoked(seed, monkeypatch):
-    """Nor with what is placed: in room reserved for a gang of its own queue, a task goes first that would preempt others there."""
+    """Nor with what is placed: in room reserved for its own queue, a task goes first that would preempt others there."""
     monkeypatch.setenv("FAIRLEAD_CHECK", "1")
     done = simulate(crowd(seed), compiled=False)
     assert (done.revoked > 0, done.completed) == (True, crowd(seed).tasks.sum())
