@@ -53,7 +53,7 @@ def sharing_incentive(given: Given) -> Finding:
         return Finding(name, True, f"everybody has what its own part would give, {least}", margin=margin)
     i = margins.index(margin)
     who = problem.users[i]
-    gives = f"its own part of everything would give {format_number(own[i])}, {more(given.high[i], own[i])}"
+    gives = f"its own part of everything would give {format_number(own[i])}{more(given.high[i], own[i])}"
     text = f"{who} has {format_tasks(given.high[i])}; {gives}"
     return Finding(name, False, text, who, None, given.high[i], own[i], margin, given)
 
@@ -92,7 +92,7 @@ def envy_freeness(given: Given) -> Finding:
         return Finding(name, True, f"nobody could do more with what another has{within}", margin=margin)
     who, other = problem.users[i], problem.users[k]
     weighted = "" if (problem.weight[i] == problem.weight[k]).all() else ", weighted,"
-    with_it = f"with what {other} has{weighted} it would run {format_number(worth_it)}, {more(given.high[i], worth_it)}"
+    with_it = f"with what {other} has{weighted} it would run {format_number(worth_it)}{more(given.high[i], worth_it)}"
     text = f"{who} has {format_tasks(given.high[i])}; {with_it}"
     return Finding(name, False, text, who, other, given.high[i], worth_it, margin, given)
 

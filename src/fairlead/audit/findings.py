@@ -69,6 +69,6 @@ def format_tasks(value: Any) -> str:
 
 
 def more(has: Any, against: Any) -> str:
-    """Format by how much `against` exceeds `has`."""
+    """Format by how much `against` exceeds `has`, after a comma; nothing if `has` is 0, since that is all of it."""
     by = percent(has, against)
-    return format_tasks(against - has) + (f", {by:.3g}%," if by is not None else "") + " more"
+    return "" if not has else f", {format_tasks(against - has)}{f', {by:.3g}%,' if by is not None else ''} more"

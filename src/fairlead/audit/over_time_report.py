@@ -25,7 +25,8 @@ class _Scale(NamedTuple):
 
     def format(self, resource: str | None, amount: float) -> str:
         """Format base units x hours of a resource."""
-        return f"{amount * self.per_hour / (2**30 if resource in BYTE_RESOURCES else 1000):.3g}"
+        value = amount * self.per_hour / (2**30 if resource in BYTE_RESOURCES else 1000)
+        return f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
 
 
 def _scale(found: Mapping[str, Any]) -> _Scale:

@@ -111,7 +111,7 @@ def _tell(problem: Problem, divide: Divide, truth: Given, i: int, claimed: Numbe
     asks = ", ".join(f"{x} {r}" for x, r in zip(amounts, problem.resources, strict=True))
     also = "" if tasks == problem.tasks[i] else " and any number of tasks" if tasks < 0 else f" and {format_tasks(tasks)}"
     runs = f"runs {format_number(worth)} true tasks instead of {format_number(has)}"
-    text = f"{who} claims <{asks}> a task{also} and {runs}, {more(has, worth)}"
+    text = f"{who} claims <{asks}> a task{also} and {runs}{more(has, worth)}"
     margin = part(worth - has, has)
     return Finding("strategy-proofness", False, text, who, None, has, worth, margin, truth, found), (i, claimed, tasks)
 
@@ -300,7 +300,7 @@ def _unlike_maxmin(name: str, problem: Problem, found: Given, alone: Problem, wh
         margin = part(fair[i] - found.high[i], found.high[i])
         if margin > nothing(problem) and (worst is None or margin > worst.margin):
             who = problem.users[i]
-            gives = f"max-min fairness gives it {format_number(fair[i])}, {more(found.high[i], fair[i])}"
+            gives = f"max-min fairness gives it {format_number(fair[i])}{more(found.high[i], fair[i])}"
             text = f"{where}, {who} has {format_tasks(found.high[i])}; {gives}"
             worst = Finding(name, False, text, who, None, found.high[i], fair[i], margin, found)
     return worst

@@ -301,7 +301,7 @@ def why_lines(found: dict[str, Any]) -> list[str]:
         f"job {found['job']}: {why_text(found)}",
         *(found[key] for key in ("calls", "claim", "safety", "output") if key in found),
     ]
-    lines += [kept_for_it(found["reserved"])] if "reserved" in found else []
+    lines += [kept_for_it(found["reserved"], found["when"]["reason"] != "unknown")] if "reserved" in found else []
     lines += [kept_until(kept) for kept in found.get("kept", [])[:3]]
     return lines + [f"expected: {found['when']['text']}"] * (found["when"]["reason"] not in ("over", "running"))
 
@@ -312,11 +312,11 @@ def kept_until(kept: dict[str, Any]) -> str:
     return f"reserved for job {kept['job']} of {kept['queue']}{why}: {_expected(kept)}"
 
 
-def kept_for_it(kept: dict[str, Any]) -> str:
-    """Describe the job's own reservation: since when, and until when."""
+def kept_for_it(kept: dict[str, Any], is_known: bool) -> str:
+    """Describe the job's own reservation: since when, and until when, if that `is_known`."""
     off = f", postponed {kept['slips']} time{'s' * (kept['slips'] > 1)}" if kept["slips"] else ""
     idle = f"; {_idle(kept)} is idle for it now" if kept["idle"] else ""
-    return f"resources are reserved for it since {moment(kept['made'])}{off}: {_expected(kept)}{idle}"
+    return f"resources are reserved for it since {moment(kept['made'])}{off}{f': {_expected(kept)}' if is_known else ''}{idle}"
 
 
 def _expected(kept: dict[str, Any]) -> str:
