@@ -1001,7 +1001,8 @@ def test_the_audit_says_why_a_queue_is_below_its_part():
     lent = World([Queue("a", guarantee={"cpu": 2}, lend={"cpu": 0}), Queue("b", max_tasks=3)], {"cpu": 4})
     lent.submit("b", {"cpu": 1}, 9)
     lent.decide()
-    assert fairness(lent)[1] == {"b": ("fair", "quota")}, "no limit stops it"
+    found, named = fairness(lent)
+    assert (found["fair"], found["queues"][0]["entitled"], named) == (True, 0.5, {"b": ("fair", "quota")}), "no limit stops it"
     lent.submit("a", {"cpu": 4})
     lent.decide()
     assert fairness(lent)[1]["a"] == ("fair", "not yet converged"), "its own quota does not stop it"

@@ -49,8 +49,11 @@ class Parts:
     amounts: F64
 
 
-def parts_of(state: State, frameworks: bool = False) -> Parts:
-    """Divide the cluster among the leaf queues that have work, with what `frameworks` that want offers are taken to want."""
+def parts_of(state: State, frameworks: bool = False, only_lent: bool = False) -> Parts:
+    """Divide the cluster among the leaf queues that have work, with what `frameworks` that want offers are taken to want.
+
+    only_lent : True to leave out idle quota that others do not lend, see :func:`most_now`
+    """
     n, total = state.queues.n, state.cluster.total.astype(np.float64)
     waiting, waits = _waiting_demand(state)
     if frameworks:
@@ -65,7 +68,7 @@ def parts_of(state: State, frameworks: bool = False) -> Parts:
     each = (used[leaves] + waits[leaves]) / count[:, None]
     tasks = TreeDivision(
         total, state.queues.parent[:n], state.queues.weight[:n], state.queues.guarantee[:n],
-        bounds(state.queues.limit[:n]), bounds(state.queues.max_tasks[:n]), leaves,
+        most_now(state) if only_lent else bounds(state.queues.limit[:n]), bounds(state.queues.max_tasks[:n]), leaves,
     ).divide(each, count)  # fmt: skip
     size = np.where(total > 0, total, 1)
     shares = each * tasks[:, None] / size
@@ -84,6 +87,16 @@ def _waiting_demand(state: State) -> tuple[I64, F64]:
     for r in range(demand.shape[1]):
         waits[:, r] = np.bincount(leaf, demand[:, r], n)
     return np.bincount(leaf, count, n).astype(np.int64), waits
+
+
+def most_now(state: State) -> F64:
+    """Return the most that each queue may use now, by its limit and beside idle quota that others do not lend; inf for none."""
+    queues, n = state.queues, state.queues.n
+    kept = np.zeros((n, len(state.resources)), np.int64)
+    for q in range(1, n):  # parents come first
+        p = queues.parent[q]
+        kept[q] = kept[p] + queues.idle_nonlendable_below[p] - queues.idle_nonlendable[q]
+    return np.minimum(bounds(queues.limit[:n]), np.where(kept > 0, state.cluster.total - kept, np.inf))
 
 
 def bounds(limits: I64) -> F64:

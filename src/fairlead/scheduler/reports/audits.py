@@ -22,7 +22,7 @@ from fairlead.policies import drf
 from fairlead.scheduler.cluster import offered_of
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.effects import apply
-from fairlead.scheduler.entitlements import Parts, parts_of, problem_of, wanted_by
+from fairlead.scheduler.entitlements import Parts, most_now, parts_of, problem_of, wanted_by
 from fairlead.scheduler.facts import Attempts, Fact, NodesClaimed, TasksFinished, TasksRevoked
 from fairlead.scheduler.feasibility import hosts, never_starting
 from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NONLENDABLE
@@ -191,7 +191,7 @@ class Auditor:
     def _sample(self, at: float, seconds: float) -> None:
         """Add what each queue is entitled to and has now, for this long."""
         self._count(1, seconds)
-        parts = parts_of(self.state)
+        parts = parts_of(self.state, only_lent=True)
         waits = parts.waiting > 0
         short = np.flatnonzero(waits & (parts.entitled > parts.has + SHARE_TOLERANCE))
         reason = np.full(len(parts.queues), NOT_KNOWN, np.int64)
@@ -299,7 +299,7 @@ def audit_state(state: State, now: float) -> FairnessInfo:
     used = _shares(problem, state.queues.used[leaves].astype(np.float64))
     has = np.divide(used, one_task, out=np.zeros(len(leaves)), where=one_task > 0)
     findings = check_allocation(Given(problem, has, has, whole=True)) if len(leaves) <= MOST_COMPARED else []
-    own = own_part(problem)
+    own, (most, _) = own_part(problem), problem.most()
     result = run_cycle(state)
     # Over nodes, only a scheduling cycle knows whether another task fits.
     fitting = f"{len(result.job):,} tasks that wait have" if len(result.job) else "no task that waits has"
@@ -313,7 +313,7 @@ def audit_state(state: State, now: float) -> FairnessInfo:
     in_turn = {leaf: place for place, leaf in enumerate(leaves_in_turn(state, result), 1)}
     never_of = np.bincount(state.jobs.queue[: state.jobs.n][never], minlength=state.queues.n) > 0
     for place, q in enumerate(leaves):
-        entitled = float(min(own[place], problem.tasks[place]) * one_task[place]) if own is not None else None
+        entitled = float(min(own[place], most[place]) * one_task[place]) if own is not None else None
         share = float(used[place])
         below = entitled is not None and share + largest < entitled
         column = drf.dominant_resource(state.queues.used[q], state.cluster.total, np.ones(len(state.resources)))
@@ -359,7 +359,7 @@ def _turns(state: State, cycle: Cycle) -> dict[int, tuple[float, list[str]]]:
 
     If many wait, only those with the least shares are checked.
     """
-    parts, started = parts_of(state), Started(state)
+    parts, started = parts_of(state, only_lent=True), Started(state)
     why = Shortfalls(state, started, parts, cycle)
     found = {}
     waiting = np.flatnonzero(parts.waiting > 0)
@@ -379,7 +379,8 @@ def _problem(state: State, leaves: I64, wanted: F64, tasks: I64) -> Problem:
     hopeless = ((problem.demand > 0) & (problem.capacity == 0)).any(axis=1)
     most = np.minimum(tasks[leaves], state.queues.max_tasks[leaves])
     names = [state.display_name(name) for name in problem.users]
-    return replace(problem, tasks=np.where(hopeless, 0.0, most), users=names)
+    limit = most_now(state)[leaves]
+    return replace(problem, tasks=np.where(hopeless, 0.0, most), users=names, limit=np.where(limit < np.inf, limit, -1))
 
 
 def _part(state: State, q: int, leaves: int, tasks: I64) -> list[float]:
