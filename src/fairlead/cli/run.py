@@ -174,8 +174,8 @@ def run_job(options: dict[str, Any]) -> int:
             say(answer["warning"])
             task = _follow(connection, job, kind, signals, forwarder, nodes is not None)
         if options["fetch"] and task["status"] == "succeeded":
-            each = all_tasks(connection, job)
-            say(fetch_files(connection, job, {Path() if nodes is None else Path(str(one["known_as"])): one for one in each}))
+            tasks = all_tasks(connection, job)
+            say(fetch_files(connection, job, {Path() if nodes is None else Path(str(each["known_as"])): each for each in tasks}))
     if task["reason"] not in (None, "exited", "stopped", "not started"):
         say(f"job {job}: {_reason(task)}")
     return task["exit"] if task["exit"] is not None else 130

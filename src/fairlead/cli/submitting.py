@@ -176,12 +176,11 @@ def fetch_files(connection: Connection, job: int, tasks: Mapping[Path, Mapping[s
             raise Failure(f"the files of task {job}.{task['known_as']} cannot be written to {folder}: {error}") from None
     if not without:
         return ""
-    which = (
-        f"tasks {listed(without)} have"
-        if 1 < len(without) < len(tasks)
-        else f"{f'task {without[0]}' if len(without) == 1 else f'job {job}'} has"
-    )
-    return f"{which} no files to fetch, or no longer: they come back by --send and --fetch"
+    if len(without) == 1:
+        who = f"task {without[0]} has"
+    else:
+        who = f"job {job} has" if len(without) == len(tasks) else f"tasks {listed(without)} have"
+    return f"{who} no files to fetch, or no longer: they come back by --send and --fetch"
 
 
 def submit_all(connection: Connection, bodies: list[dict[str, Any]], options: list[dict[str, Any]], lines: list[str]) -> None:

@@ -92,11 +92,14 @@ def _waiting_demand(state: State) -> tuple[I64, F64]:
 def most_now(state: State) -> F64:
     """Return the most that each queue may use now, by its limit and beside idle quota that others do not lend; inf for none."""
     queues, n = state.queues, state.queues.n
+    limit = bounds(queues.limit[:n])
+    if not queues.has_nonlendable[0]:
+        return limit
     kept = np.zeros((n, len(state.resources)), np.int64)
     for q in range(1, n):  # parents come first
         p = queues.parent[q]
         kept[q] = kept[p] + queues.idle_nonlendable_below[p] - queues.idle_nonlendable[q]
-    return np.minimum(bounds(queues.limit[:n]), np.where(kept > 0, state.cluster.total - kept, np.inf))
+    return np.minimum(limit, np.where(kept > 0, state.cluster.total - kept, np.inf))
 
 
 def bounds(limits: I64) -> F64:

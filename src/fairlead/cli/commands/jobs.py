@@ -212,9 +212,8 @@ def fetch(
         tasks = [task for task in all_tasks(connection, number) if not index_of(job) or task["index"] == place]
         if not tasks:
             raise Failure(f"job {number} has no task {place}")
-        if without := fetch_files(
-            connection, number, {to / str(task["known_as"]) if len(tasks) > 1 else to: task for task in tasks}
-        ):
+        folders = {to / str(task["known_as"]) if len(tasks) > 1 else to: task for task in tasks}
+        if without := fetch_files(connection, number, folders):
             raise Failure(without)
 
 

@@ -101,7 +101,7 @@ def _rename() -> None:
 def _end_descendants(spool: Path, grace: float) -> None:
     kill_at = time.monotonic() + grace
     _stop_children()
-    # Who got SIGTERM as the supervisor did, as when the machine goes down, may have ended before it was stopped.
+    # When the machine goes down, tasks get SIGTERM as the supervisor does, and may end before they are stopped.
     left, kills = _reap(spool, "stopped" if grace else "exited"), 0
     if grace:
         proc.signal_each(proc.descendants(os.getpid()), signal.SIGTERM)

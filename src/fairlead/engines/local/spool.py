@@ -6,7 +6,7 @@ From it, a supervisor that takes over from a killed one knows which tasks had be
     ["started", *task, pid]     written by its first process before its program runs, so that no program runs without it;
                                 pid 0 once it was asked to stop, and for a call, whose worker's exit status is not its own
     ["exited", pid, status, 0]  its first process ended; what it left is still to be ended
-    ["stopped", pid, status, 0] the same, after the guardian signalled it
+    ["stopped", pid, status, 0] the same, after it may have been signalled as its supervisor was, or by the guardian
     ["ended", *task, *end]      it ended; reported until ["acknowledged", *task]
 """
 

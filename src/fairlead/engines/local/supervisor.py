@@ -485,8 +485,8 @@ class Supervisor:
     def _has_ended(self, task: messages.Task, outcome: Outcome, code: int, used: Used = NOTHING) -> None:
         if task in self.fenced:
             self.fenced.remove(task)
-            if (outcome, code) != (Outcome.STOPPED, 0) and outcome in (Outcome.STOPPED, Outcome.SIGNALLED):
-                outcome, code = Outcome.LOST, 0  # an exit with 0 may be what its job calls done
+            if outcome == Outcome.SIGNALLED or (outcome == Outcome.STOPPED and code):  # its job may call an exit with 0 done
+                outcome, code = Outcome.LOST, 0
         if outcome == Outcome.LOST and code and not self.scheduler.about:  # no other node has the account either
             outcome = Outcome.NOT_STARTED
         elif outcome == Outcome.LOST and code:

@@ -54,7 +54,9 @@ class Running:
 
     def deciding_pids(self) -> list[int]:
         """Return the pid whose exit status is the task's, and then 0 once it was asked to stop; 0 alone for a call."""
-        return [self.group.pid] * (self.worker is None) + [0] * (self.worker is not None or self.group.kill_at is not None)
+        if self.worker is not None:
+            return [0]
+        return [self.group.pid] if self.group.kill_at is None else [self.group.pid, 0]
 
     def calls_made(self) -> tuple[int, int]:
         """Return how many calls its worker made, and their milliseconds, and close the file that has them."""

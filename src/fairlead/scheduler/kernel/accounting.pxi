@@ -289,7 +289,7 @@ cdef i64 apply_finished(
 
 
 cdef i64 _outcome_of(View v, i64 j, i64 t, i64 outcome, i64 code) noexcept nogil:
-    """Return an attempt's outcome: a task that exits 0 since its node stopped it, and not the scheduler, is lost, or done by its job."""
+    """Return an attempt's outcome: a task that its node stopped, not the scheduler, is lost if it exits 0, unless its job is done then."""
     running = v.tasks[t].status in (PLACED, RUNNING)
     return LOST if outcome == STOPPED and code == 0 and running and not v.jobs[j].exit_done and not v.jobs[j].once else outcome
 

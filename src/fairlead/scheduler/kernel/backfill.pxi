@@ -217,7 +217,7 @@ cdef bint _has_claim(View v, i64 b) noexcept nogil:
 cdef void ask_oldest(View v, i64 x) noexcept nogil:
     """At the start of a cycle, ask whether the oldest group of a line on the list may owe; then it has its turn, though it was parked.
 
-    Others are not asked, or it would depend on who is parked.
+    Nobody is asked later in the cycle: that would depend on who is parked.
     """
     if not is_asked(v) or v.times[NOW] < v.queues[x].put_off:
         return
