@@ -627,8 +627,8 @@ def test_a_program_that_is_interrupted_ends_and_leaves_nothing(world, how):
     _, said = program.communicate(timeout=60)
     assert "KeyboardInterrupt" in said, (program.returncode, said)
     assert "internal error" not in said
-    for job in jobs:
-        until(lambda job=job: world.job(job)["status"] == "cancelled")
+    for job in jobs:  # a lease ends well if its only call, of 600 s, was taken back before the worker read it
+        until(lambda job=job: world.job(job)["status"] in ("cancelled", "succeeded"))
 
 
 @pytest.mark.parametrize(
