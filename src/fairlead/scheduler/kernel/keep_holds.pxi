@@ -112,7 +112,7 @@ cpdef bint drop_holds(View v, i64 group, i64 number, double at) noexcept nogil:
     cdef i64 m = v.len_total
     cdef bint claimed
     mark = v.scratches
-    changed, found, leaf = flags(v, v.counts[NODES]), False, v.groups[group].leaf
+    changed, found, leaf, repaid = flags(v, v.counts[NODES]), False, v.groups[group].leaf, -INFINITY
     claimed = False
     for h in range(v.counts[HOLDS]):
         if v.holds[h].group == group and (number == NONE or v.holds[h].number == number):
@@ -120,13 +120,18 @@ cpdef bint drop_holds(View v, i64 group, i64 number, double at) noexcept nogil:
             changed[v.holds[h].node] = True
             if v.holds[h].kind == RESERVATION:
                 x = line_of(v, leaf)
-                v.queues[x].wasted = max(v.queues[x].wasted, idled_by(v, h, at))
+                idled = idled_by(v, h, at)
+                v.queues[x].wasted = max(v.queues[x].wasted, idled)
+                if v.holds[h].allowance > 0.0 and v.times[IDLE_BUDGET] > 0.0:  # it is paid for what it idled, not for what it might have
+                    repaid = max(repaid, v.holds[h].made + idled / v.times[IDLE_BUDGET])
                 if v.holds[h].planned == at:  # put off: the decisions of one moment have an end
                     v.queues[x].put_off = max(v.queues[x].put_off, at + MIN_FORECAST_SECONDS)
                     enlist(v, x)
             count_idle(v, v.holds[h].node, at)
             for r in range(m):
                 v.idled_before[leaf * m + r] += v.idled[h * m + r]
+    if repaid >= 0.0:
+        v.queues[0].put_off = min(v.queues[0].put_off, repaid)
     if found:
         _remove_holds(v, group, NONE, number)
         _note_claimed(v, group)
