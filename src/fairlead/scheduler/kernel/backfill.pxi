@@ -41,7 +41,7 @@ cdef bint owes(View v, i64 b) noexcept nogil:
         return False
     if x == v.groups[b].leaf:
         return True
-    return _waits_beyond_turn(v, b, x) or not _one_end_helps(v, b, x, not _is_owed(v, b, x), lacks(v, b, x))
+    return not (_awaits_turn(v, b, x) and _one_end_helps(v, b, x, not _is_owed(v, b, x), lacks(v, b, x)))
 
 
 cdef bint _may_owe(View v, i64 b) noexcept nogil:
@@ -69,7 +69,7 @@ cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
     if not first and v.queues[x].debt < patience(v, x):
         return False
     lack = lacks(v, b, x) if x == v.groups[b].leaf else 0.0
-    if x == v.groups[b].leaf and _still_helps(v, b, x, False, lack) and not _waits_beyond_turn(v, b, x):
+    if x == v.groups[b].leaf and _still_helps(v, b, x, False, lack) and _awaits_turn(v, b, x):
         return False
     if size_of(v, b) == 0.0 or (v.group_cache[b].keeping and (v.groups[b].gang > 0 or served_tasks(v, b) > 0)):
         return False
@@ -85,7 +85,7 @@ cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
         return False
     if not owed and due_in_order(v, x, b) <= LEAST_SHARE:
         return False
-    return x != v.groups[b].leaf or not _one_end_helps(v, b, x, not owed, lack) or _waits_beyond_turn(v, b, x)
+    return x != v.groups[b].leaf or not (_awaits_turn(v, b, x) and _one_end_helps(v, b, x, not owed, lack))
 
 
 cdef bint _nearly_has_its_part(View v, i64 b, i64 x) noexcept nogil:
@@ -93,15 +93,21 @@ cdef bint _nearly_has_its_part(View v, i64 b, i64 x) noexcept nogil:
     return 2 * lack_of(v, x, needs_of(v, v.groups[b].shape_row)) < min(size_of(v, b), _part_and_lack(v, x)[0])
 
 
-cdef bint _waits_beyond_turn(View v, i64 b, i64 x) noexcept nogil:
-    """Return True if a line waits beyond its turn: a queue above it lacks less than its task.
+cdef bint _awaits_turn(View v, i64 b, i64 x) noexcept nogil:
+    """Return True if a line is left to its turn where one end makes room: it is not owed a whole task's work.
 
-    The line is owed a whole task's work, or nobody knows how much that is. The order serves others before such a queue, so the line does not go first when a task ends.
+    If nobody knows how much that is, nobody goes before a queue above it.
     """
-    q, job, needs, size = v.queues[x].parent, current_job(v, b), needs_of(v, v.groups[b].shape_row), size_of(v, b)
+    job = current_job(v, b)
+    return not is_owed_a_task(v, x, b, job) and (p90_duration(v, job) < INFINITY or not _is_beyond_turn(v, b, x))
+
+
+cdef bint _is_beyond_turn(View v, i64 b, i64 x) noexcept nogil:
+    """Return True if a queue above a line lacks less than the line's task: the order serves others before it when a task ends."""
+    q, needs, size = v.queues[x].parent, needs_of(v, v.groups[b].shape_row), size_of(v, b)
     while q > 0 and lack_of(v, q, needs) >= size - LEAST_SHARE:
         q = v.queues[q].parent
-    return q > 0 and (p90_duration(v, job) == INFINITY or is_owed_a_task(v, x, b, job))
+    return q > 0
 
 
 cdef bint _is_owed(View v, i64 b, i64 x) noexcept nogil:
@@ -387,36 +393,53 @@ cdef (i64, double, bint) _plan_without(View v, i64 h, i64 b, double now) noexcep
 
 
 cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept nogil:
-    """Plan a group's reservation (see `_plan_with`), first by ends that leave their room, and mark the leaves of others (`apart`).
+    """Plan a group's reservation (see `_plan_with`), and mark the leaves whose ends do not count (`apart`).
 
-    Else ends of who is owed less count too, and the line's own. If one end of any would do, it has that in its turn, unless it is owed a
-    whole task; then its own do not count.
+    - A line that is owed a whole task's work first has room for which nothing idles, by ends of who is owed less and its own. So room that was
+      gathered stays together until who is owed more has had it. If one end would do, it has nothing else, unless others go before a queue above.
+    - Then only ends count that leave it their room.
+    - Else those of who is owed less, and the line's own. If one end of any would do, it has that in its turn, unless it is owed a whole
+      task; then its own do not count.
     """
-    cdef bint some = False, one
+    cdef bint some = False, one, owed
     lack, mark = lacks(v, b, x), v.scratches
-    kept, gone = flags(v, v.counts[QUEUES]), relied_on(v, b)
+    kept, taken, gone = flags(v, v.counts[QUEUES]), flags(v, v.counts[QUEUES]), relied_on(v, b)
     for q in range(v.counts[QUEUES]):
-        v.queue_cache[q].apart = v.queues[q].tasks > 0 and line_of(v, q) == x
-        some |= v.queue_cache[q].apart
+        taken[q] = v.queues[q].tasks > 0 and line_of(v, q) == x
+        some |= taken[q]
     for n in range(v.counts[NODES]):
         t = v.nodes[n].task
         while t != NONE:
             q = v.jobs[v.tasks[t].job].queue
             if not kept[q] and _goes_first(v, b, v.tasks[t].job, NULL):
-                v.queue_cache[q].apart = kept[q] = True
-            if not v.queue_cache[q].apart and _takes_back(v, v.tasks[t].job, lack):
-                v.queue_cache[q].apart = some = True
+                taken[q] = kept[q] = True
+            if not taken[q] and (_is_owed_more(v, q, x) or _takes_back(v, v.tasks[t].job, lack)):
+                taken[q] = some = True
             t = v.tasks[t].after
-    count, start = _plan_with(v, b, now, cost, gone)
-    if count == 0 and some:
-        one = _one_end_helps(v, b, x, True, INFINITY)
-        if not one or is_owed_a_task(v, x, b, current_job(v, b)):
-            for q in range(v.counts[QUEUES]):
-                y = line_of(v, q)
-                v.queue_cache[q].apart &= one if y == x else kept[q] or (v.queues[q].pending > 0 and v.queues[y].debt > v.queues[x].debt)
-            count, start = _plan_with(v, b, now, cost, gone)
+    count, start, owed = 0, INFINITY, is_owed_a_task(v, x, b, current_job(v, b))
+    if owed:
+        for q in range(v.counts[QUEUES]):
+            v.queue_cache[q].apart = kept[q] or _is_owed_more(v, q, x)
+        count, start = _plan_with(v, b, now, cost, gone)
+        if count > 0 and (start <= now or in_shares(v, cost) > LEAST_SHARE):
+            count = 0
+    if count == 0 and not (owed and not _is_beyond_turn(v, b, x) and _one_end_helps(v, b, x, False, lack)):
+        for q in range(v.counts[QUEUES]):
+            v.queue_cache[q].apart = taken[q]
+        count, start = _plan_with(v, b, now, cost, gone)
+        if count == 0 and some:
+            one = _one_end_helps(v, b, x, True, INFINITY)
+            if not one or owed:
+                for q in range(v.counts[QUEUES]):
+                    v.queue_cache[q].apart = taken[q] and (one if line_of(v, q) == x else kept[q] or _is_owed_more(v, q, x))
+                count, start = _plan_with(v, b, now, cost, gone)
     release(v, mark)
     return count, start
+
+
+cdef bint _is_owed_more(View v, i64 q, i64 x) noexcept nogil:
+    """Return True if a leaf waits, and its line is owed more than line x."""
+    return v.queues[q].pending > 0 and v.queues[line_of(v, q)].debt > v.queues[x].debt
 
 
 cdef (i64, double) _plan_with(View v, i64 b, double now, double *cost, i64 *gone) noexcept nogil:
