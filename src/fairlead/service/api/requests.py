@@ -83,8 +83,11 @@ def _as_list(value: object) -> object:
 Text = Annotated[str, Field(max_length=4096), AfterValidator(_check_text)]
 Argument = Annotated[str, Field(max_length=131_071), AfterValidator(_check_text)]
 Side = Annotated[int, Field(ge=1, lt=2**16)]
+Size = Annotated[list[Side], Field(min_length=2, max_length=2)]
 Environment = Annotated[dict[Text, Argument], AfterValidator(_check_environment)]
 QueuePath = Annotated[Text, AfterValidator(_check_path)]
+Demand = Annotated[dict[str, int], BeforeValidator(read_quantities), Field(max_length=64)]
+Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 JobNumber = Annotated[int, Field(ge=0, le=2**53)]
 Encoding = Literal["utf-8", "latin-1"]
 
@@ -96,27 +99,28 @@ def check_gpus(demand: Quantities) -> None:
 
 
 class Body(BaseModel):
-    """A request body. Strict: no unknown fields, no conversion between types."""
+    """A request body. Strict: no unknown fields, no conversion between types.
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    The text below a field is its description in the API's documentation.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class CardsRequest(Body):
     """Some cards of a node."""
 
-    gpus: Annotated[
-        list[Annotated[int, Field(ge=0, le=2**16)]],
-        Field(max_length=64, description="Only these accelerator cards. Default: the whole node."),
-    ] = []
+    gpus: Annotated[list[Annotated[int, Field(ge=0, le=2**16)]], Field(max_length=64)] = []
+    """Only these accelerator cards. Default: the whole node."""
 
 
 class NodeTokenRequest(Body):
     """A token for a machine that joins."""
 
-    name: Annotated[
-        Annotated[str, AfterValidator(check_node_name)] | None, Field(description="The node's name. Default: any new one.")
-    ] = None
-    seconds: Annotated[float, Field(gt=0, le=7 * 86400, description="Its lifetime.")] = 3600.0
+    name: Annotated[str, AfterValidator(check_node_name)] | None = None
+    """The node's name. Default: any new one."""
+    seconds: Annotated[float, Field(gt=0, le=7 * 86400)] = 3600.0
+    """Its lifetime."""
 
 
 class AfterRequest(Body):
@@ -132,13 +136,9 @@ class AfterRequest(Body):
 Labels = Annotated[
     dict[Text, Annotated[list[Text], BeforeValidator(_as_list), Field(min_length=1, max_length=100)]], Field(max_length=100)
 ]
-
-
 Nodes = Annotated[
     int | None, Field(ge=1, le=MOST_NODES, description="Instead of `tasks`: a gang with a task on each of this many nodes.")
 ]
-
-
 Begin = Annotated[float | None, Field(ge=0, le=1e11, description="Not to start before; seconds since the epoch.")]
 
 
@@ -150,38 +150,28 @@ def begin_by(clock: Clock, begin: float | None) -> float | None:
 class JobFields(Body):
     """The fields that all kinds of jobs share."""
 
-    demand: Annotated[
-        dict[str, int],
-        BeforeValidator(read_quantities),
-        Field(max_length=64, description="Resources of one task. On a shared scheduler cpu defaults to 1 and memory to 1Gi."),
-    ]
+    demand: Demand
+    """Resources of one task. On a shared scheduler cpu defaults to 1 and memory to 1Gi."""
     queue: QueuePath | None = None
-    user: Annotated[
-        str | None,
-        Field(
-            max_length=128,
-            pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]*$",
-            description="The owner; the submitter, unless the scheduler is personal and another name is given.",
-        ),
-    ] = None
+    user: Annotated[str | None, Field(max_length=128, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]*$")] = None
+    """The owner; the submitter, unless the scheduler is personal and another name is given."""
     name: Annotated[str, Field(max_length=256), AfterValidator(_check_job_name)] = ""
-    group: Annotated[str, Field(max_length=256, description="A name that several jobs share."), AfterValidator(_check_text)] = ""
+    group: Annotated[str, Field(max_length=256), AfterValidator(_check_text)] = ""
+    """A name that several jobs share."""
     priority: int = 0
     retries: int = 0
-    retry_delay: Annotated[
-        float, Field(description="Seconds before a failed task starts again; they double with each failure, up to an hour.")
-    ] = 0.0
+    retry_delay: float = 0.0
+    """Seconds before a failed task starts again; they double with each failure, up to an hour."""
     time_limit: float | None = None
     begin: Begin = None
-    singleton: Annotated[bool, Field(description="To start once all earlier jobs of its name and owner have ended.")] = False
+    singleton: bool = False
+    """To start once all earlier jobs of its name and owner have ended."""
     on: Labels = Field(default_factory=dict)
-    prefer: Annotated[Labels, Field(description="Labels of nodes that it runs on if one of them has room.")] = Field(
-        default_factory=dict
-    )
+    prefer: Labels = Field(default_factory=dict)
+    """Labels of nodes that it runs on if one of them has room."""
     after: Annotated[list[AfterRequest], Field(max_length=1000)] = Field(default_factory=list)
-    strict: Annotated[
-        bool, Field(description="Refuse a job that cannot start as things are: it fits no node, or exceeds a limit.")
-    ] = False
+    strict: bool = False
+    """Refuse a job that cannot start as things are: it fits no node, or exceeds a limit."""
 
     def to_job(self, leaf: str, tasks: int, gang: bool, work: Work, **more: Any) -> Job:
         check_gpus(self.demand)
@@ -202,12 +192,10 @@ def _check_pattern(text: str) -> str:
 class SentFolder(Body):
     """A folder that was put into a session as its packed code: each task runs in a copy of it."""
 
-    session: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-    payload: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-    fetch: Annotated[
-        list[Annotated[Text, AfterValidator(_check_pattern)]],
-        Field(max_length=100, description="Patterns of the files that come back from each task."),
-    ] = Field(default_factory=list)
+    session: Id
+    payload: Id
+    fetch: Annotated[list[Annotated[Text, AfterValidator(_check_pattern)]], Field(max_length=100)] = Field(default_factory=list)
+    """Patterns of the files that come back from each task."""
 
 
 class JobRequest(JobFields):
@@ -216,86 +204,55 @@ class JobRequest(JobFields):
     argv: Annotated[list[Argument], Field(min_length=1, max_length=100_000), AfterValidator(_check_program)]
     cwd: Text = "/"
     env: Environment = Field(default_factory=dict)
-    exported: Annotated[
-        Environment,
-        Field(
-            description="Further environment variables, stored outside the journal in a file that is deleted with the job's end."
-        ),
-    ] = Field(default_factory=dict)
-    encoding: Annotated[
-        Encoding, Field(description="How argv, cwd, env and exported encode bytes; latin-1 can represent any.")
-    ] = "utf-8"
-    input: Annotated[
-        Literal["", "pipe", "terminal"],
-        Field(
-            description="Standard input of each task: none, or what is sent to `.../input`, through a pipe or a terminal, "
-            "which also carries all its output."
-        ),
-    ] = ""
-    size: Annotated[
-        list[Side] | None, Field(min_length=2, max_length=2, description="Rows and columns of the terminal as the task begins.")
-    ] = None
-    port: Annotated[
-        int | None,
-        Field(
-            ge=0,
-            lt=2**16,
-            description="The port that it would like, for `.../streams`. FAIRLEAD_PORT, and `{port}` in an argument, "
-            "is this one if it is free on the node, else another.",
-        ),
-    ] = None
-    idle: Annotated[
-        float,
-        Field(ge=0, le=10**9, description="Seconds without a connection, CPU or GPU use after which a task ends; 0 for never."),
-    ] = 0.0
+    exported: Environment = Field(default_factory=dict)
+    """Further environment variables, stored outside the journal in a file that is deleted with the job's end."""
+    encoding: Encoding = "utf-8"
+    """How argv, cwd, env and exported encode bytes; latin-1 can represent any."""
+    input: Literal["", "pipe", "terminal"] = ""
+    """Standard input of each task: none, or what is sent to `.../input`, through a pipe or a terminal, which also carries all its
+    output.
+    """
+    size: Size | None = None
+    """Rows and columns of the terminal as the task begins."""
+    port: Annotated[int | None, Field(ge=0, lt=2**16)] = None
+    """The port that it would like, for `.../streams`. FAIRLEAD_PORT, and `{port}` in an argument, is this one if it is free on
+    the node, else another.
+    """
+    idle: Annotated[float, Field(ge=0, le=10**9)] = 0.0
+    """Seconds without a connection, CPU or GPU use after which a task ends; 0 for never."""
     sent: SentFolder | None = None
-    tasks: Annotated[
-        int | None,
-        Field(
-            description="Number of tasks; `{index}` in an argument becomes the task's index, and `{{index}}` becomes `{index}`."
-        ),
-    ] = None
-    array: Annotated[
-        Argument | None,
-        Field(description="Instead of `tasks`: the tasks' own indices, such as `1-10,15,20-30:2`; `%5` after them is `at_most`."),
-    ] = None
-    values: Annotated[
-        list[Annotated[list[Argument], Field(min_length=1, max_length=MOST_TASKS)]],
-        Field(
-            max_length=100,
-            description="Instead of `tasks`: lists of words. There is a task for each choice of one word of each list, the last "
-            "list varying fastest; `{1}` in an argument becomes the word of the first list, and so on; `{}` if there is one.",
-        ),
-    ] = Field(default_factory=list)
+    tasks: int | None = None
+    """Number of tasks; `{index}` in an argument becomes the task's index, and `{{index}}` becomes `{index}`."""
+    array: Argument | None = None
+    """Instead of `tasks`: the tasks' own indices, such as `1-10,15,20-30:2`; `%5` after them is `at_most`."""
+    values: Annotated[list[Annotated[list[Argument], Field(min_length=1, max_length=MOST_TASKS)]], Field(max_length=100)] = Field(
+        default_factory=list
+    )
+    """Instead of `tasks`: lists of words. There is a task for each choice of one word of each list, the last list varying
+    fastest; `{1}` in an argument becomes the word of the first list, and so on; `{}` if there is one.
+    """
     nodes: Nodes = None
-    at_most: Annotated[int | None, Field(description="How many of its tasks may run at the same time.")] = None
-    hold: Annotated[bool, Field(description="Submit it held: it does not start until it is released.")] = False
+    at_most: int | None = None
+    """How many of its tasks may run at the same time."""
+    hold: bool = False
+    """Submit it held: it does not start until it is released."""
     gang: bool = False
-    led: Annotated[bool, Field(description="A gang that ends with its first task: the others are stopped then and done.")] = False
-    exit_done: Annotated[bool, Field(description="A preempted task that exits 0 counts as done; otherwise it starts again.")] = (
-        False
-    )
-    grace: Annotated[
-        float | None,
-        Field(ge=0, le=86400, description="Seconds between the stop signal and the kill, as far as its queue allows."),
-    ] = None
-    signal: Annotated[str, AfterValidator(_check_signal), Field(description="The signal that stops a task, such as SIGUSR1.")] = (
-        "SIGTERM"
-    )
-    revocable: Annotated[
-        bool, Field(description="It may exceed the limits of its queues on idle resources, and is preempted before others.")
-    ] = False
-    fit: Annotated[
-        Literal["", "pack", "spread"],
-        Field(description="Node choice: the first that fits; `pack`: the fullest; `spread`: the emptiest."),
-    ] = ""
-    ray: Annotated[
-        bool, Field(description="A Ray program, in a placement group with one bundle per task; all start together.")
-    ] = False
-
-    note: Annotated[
-        bool, Field(description="A notification job: cancelling its queue spares it; it is cancelled by number only.")
-    ] = False
+    led: bool = False
+    """A gang that ends with its first task: the others are stopped then and done."""
+    exit_done: bool = False
+    """A preempted task that exits 0 counts as done; otherwise it starts again."""
+    grace: Annotated[float | None, Field(ge=0, le=86400)] = None
+    """Seconds between the stop signal and the kill, as far as its queue allows."""
+    signal: Annotated[str, AfterValidator(_check_signal)] = "SIGTERM"
+    """The signal that stops a task, such as SIGUSR1."""
+    revocable: bool = False
+    """It may exceed the limits of its queues on idle resources, and is preempted before others."""
+    fit: Literal["", "pack", "spread"] = ""
+    """Node choice: the first that fits; `pack`: the fullest; `spread`: the emptiest."""
+    ray: bool = False
+    """A Ray program, in a placement group with one bundle per task; all start together."""
+    note: bool = False
+    """A notification job: cancelling its queue spares it; it is cancelled by number only."""
 
     @model_validator(mode="after")
     def _check_note(self) -> Self:
@@ -344,10 +301,11 @@ class JobRequest(JobFields):
 class StreamRequest(Body):
     """A program to attach, with more environment variables, and the size of its terminal, if it gets one: rows and columns."""
 
-    stream: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="A name for it, so that a repeated request is harmless.")]
+    stream: Id
+    """A name for it, so that a repeated request is harmless."""
     argv: Annotated[list[Argument], Field(max_length=100_000)] = Field(default_factory=list)
     env: Environment = Field(default_factory=dict)
-    size: Annotated[list[Side], Field(min_length=2, max_length=2)] | None = None
+    size: Size | None = None
 
 
 class WhenRequest(JobFields):
@@ -357,7 +315,8 @@ class WhenRequest(JobFields):
     gang: bool = False
     nodes: Nodes = None
     revocable: bool = False
-    hold: Annotated[bool, Field(description="It would be held: its start is predicted from its release on.")] = False
+    hold: bool = False
+    """It would be held: its start is predicted from its release on."""
 
     def to_job(self, leaf: str, tasks: int, gang: bool, work: Work, **more: Any) -> Job:
         apart: dict[str, Any] = {} if self.nodes is None else {"fit": "apart"}
@@ -376,7 +335,7 @@ class EditRequest(Body):
     """Fields to change; others stay. A resource of 0 is removed; 0 removes a limit."""
 
     queue: QueuePath | None = None
-    demand: Annotated[dict[str, int], BeforeValidator(read_quantities), Field(max_length=64)] | None = None
+    demand: Demand | None = None
     on: Labels | None = None
     priority: int | None = None
     retries: int | None = None
@@ -453,20 +412,18 @@ class SessionRequest(Body):
     env: Environment = Field(default_factory=dict)
     encoding: Encoding = "utf-8"
     path: Annotated[list[Text], Field(max_length=10_000)] = Field(default_factory=list)
-    python: Annotated[str, Field(max_length=20, description="Its version, as in 3.12.")] = ""
-    code: Annotated[
-        str,
-        Field(
-            pattern=r"^([0-9a-f]{32})?$",
-            description="The payload with its packed code, which contains the relative paths; put it before the first call.",
-        ),
-    ] = ""
-    inside: Annotated[Text, Field(description="The folder in the code where functions are called.")] = ""
-    preload: Annotated[list[Text], Field(max_length=100, description="Modules that workers import before calls.")] = Field(
-        default_factory=list
-    )
-    address: Annotated[str, Field(pattern=r"^[0-9a-z-]{0,60}$", description="Where it listens on its own machine.")] = ""
-    secret: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$", description="What relays of its workers are known by.")] = ""
+    python: Annotated[str, Field(max_length=20)] = ""
+    """Its version, as in 3.12."""
+    code: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")] = ""
+    """The payload with its packed code, which contains the relative paths; put it before the first call."""
+    inside: Text = ""
+    """The folder in the code where functions are called."""
+    preload: Annotated[list[Text], Field(max_length=100)] = Field(default_factory=list)
+    """Modules that workers import before calls."""
+    address: Annotated[str, Field(pattern=r"^[0-9a-z-]{0,60}$")] = ""
+    """Where it listens on its own machine."""
+    secret: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")] = ""
+    """What relays of its workers are known by."""
 
 
 class LeaseJob(JobFields):
