@@ -12,12 +12,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fairlead.data_folder import NotPlain, remove_folder
+from fairlead.data_folder import NotPlain
 from fairlead.engines import contract
 from fairlead.engines.local import reports
 from fairlead.engines.local.checkpoints import make_checkpoints
 from fairlead.engines.local.instructions import Folders, gpu_indices, limits, message, rows, starts
-from fairlead.engines.local.output import next_data, read_piece
+from fairlead.engines.local.output import next_data, read_piece, remove_output
 from fairlead.engines.local.questions import Questions
 from fairlead.engines.local.supervisor_connections import LocalEndpoint, SupervisorConnections
 from fairlead.model.specs import Node, Quantities
@@ -72,7 +72,7 @@ class LocalEngine:
         self._seen = reports.Reports()
         self._questions = Questions()
         self._forgotten: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._forgetting = threading.Thread(target=self._remove_output, name="forgetting", daemon=True)
+        self._forgetting = threading.Thread(target=self._forget, name="forgetting", daemon=True)
         self._forgetting.start()
         self._superseded = self._unfit = self._journal = self._older = ""
         self._card_use: Mapping[int, contract.CardUse] = {}
@@ -252,11 +252,5 @@ class LocalEngine:
         if sum(isinstance(each, reports.Quiet) for each in messages) < len(lines):  # also for what cannot be read
             self._wake()
 
-    def _remove_output(self) -> None:
-        for job in iter(self._forgotten.get, None):
-            try:
-                remove_folder(self.output / str(job))
-            except FileNotFoundError:  # it never started
-                pass
-            except OSError as error:
-                log.warning("the output of job %d cannot be removed: %s: remove %s", job, error, self.output / str(job))
+    def _forget(self) -> None:
+        remove_output(self.output, iter(self._forgotten.get, None), log.warning)

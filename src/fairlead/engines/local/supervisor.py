@@ -46,7 +46,7 @@ from pathlib import Path
 from typing import Any
 
 import fairlead
-from fairlead.data_folder import NotPlain, remove_folder
+from fairlead.data_folder import NotPlain
 from fairlead.engines.local import fence, guardian, messages, proc
 from fairlead.engines.local.card_use import CardWatch
 from fairlead.engines.local.cgroups import find
@@ -55,7 +55,7 @@ from fairlead.engines.local.child import FILES, load_directory, uid_here
 from fairlead.engines.local.fetching import FetchedSessions, session_to_fetch
 from fairlead.engines.local.lease import Lease
 from fairlead.engines.local.member import read_membership
-from fairlead.engines.local.output import next_data, read_piece
+from fairlead.engines.local.output import next_data, read_piece, remove_output
 from fairlead.engines.local.process_groups import NOTHING, ProcessGroups, Used
 from fairlead.engines.local.scheduler_connection import SchedulerConnection
 from fairlead.engines.local.spool import End, Spool
@@ -320,7 +320,7 @@ class Supervisor:
             case messages.Read() as asked:
                 self._read(asked)
             case messages.Forget(jobs):
-                self._remove_output(jobs)
+                remove_output(self.output, jobs, _note)
             case messages.Piece() as piece:
                 self._take_piece(piece)
             case messages.Collect(ask) as asked:
@@ -361,15 +361,6 @@ class Supervisor:
             self.fetched.close(session)
         except OSError as error:
             _note(f"files of session {session} cannot be removed: {error}")
-
-    def _remove_output(self, jobs: list[int]) -> None:
-        for job in jobs:
-            try:
-                remove_folder(self.output / str(job))
-            except FileNotFoundError:  # none of it ran here
-                pass
-            except OSError as error:
-                _note(f"the output of job {job} cannot be removed: {error}: remove {self.output / str(job)}")
 
     def _is_fenced(self) -> bool:
         """Return whether nothing may start here, since it may run elsewhere."""
