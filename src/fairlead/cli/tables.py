@@ -11,7 +11,7 @@ from rich.text import Text
 from fairlead.cli.terminal import print_sentence, width
 from fairlead.client.waiting import why_text
 from fairlead.model.quantity import format_share, round_quantity
-from fairlead.model.specs import written
+from fairlead.model.specs import parent_of, written
 from fairlead.plain_text import listed, moment, plain, span
 from fairlead.policies import HALF_LIVES
 from fairlead.text_tables import GAP, PlainTable, folded, printed, with_names_cut
@@ -147,10 +147,10 @@ def fewer(queues: list[dict[str, Any]], most: int | None) -> tuple[list[dict[str
     Leaves that are wronged come first, then those with the largest shares, then those with running and pending tasks.
     """
     leaves: dict[str, list[dict[str, Any]]] = {}
-    inner = {_above(queue["name"]) for queue in queues}
+    inner = {parent_of(queue["name"]) or "/" for queue in queues}
     for queue in queues:
         if queue["name"] not in inner:
-            leaves.setdefault(_above(queue["name"]), []).append(queue)
+            leaves.setdefault(parent_of(queue["name"]) or "/", []).append(queue)
     left_out, lines = set(), []
     for above, mine in leaves.items():
         if most is not None and len(mine) > most:
@@ -158,10 +158,6 @@ def fewer(queues: list[dict[str, Any]], most: int | None) -> tuple[list[dict[str
             left_out |= {queue["name"] for queue in rest}
             lines.append(f"… and {len(rest):,} more of {plain(above)}; --all shows them")
     return [queue for queue in queues if queue["name"] not in left_out], lines
-
-
-def _above(name: str) -> str:
-    return name.rpartition("/")[0] or "/"
 
 
 def _interest(queue: dict[str, Any]) -> tuple[Any, ...]:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, get_args
 
 from fairlead.audit.over_time_report import share_charts
 from fairlead.model.api_types import JobStatus, QueueInfo, TaskStatus
+from fairlead.model.quantity import total_of
+from fairlead.model.specs import parent_of
 from fairlead.model.used import together
 from fairlead.service.page.asking import Declined, number_in
 
@@ -80,11 +82,7 @@ def command(*words: str, find: str = "", **options: str) -> str:
 
 def _capacity(queues: list[QueueInfo], nodes: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Return what the nodes that are up have together."""
-    found: dict[str, int] = dict.fromkeys(queues[0]["used"], 0)
-    for node in nodes:
-        if node["status"] != "lost":
-            for name, value in node["capacity"].items():
-                found[name] = found.get(name, 0) + value
+    found = total_of([dict.fromkeys(queues[0]["used"], 0), *(node["capacity"] for node in nodes if node["status"] != "lost")])
     return {name: value for name, value in found.items() if value}
 
 
@@ -120,7 +118,7 @@ async def now(look: Look) -> dict[str, Any]:
     )
     found, has = queues["queues"], _capacity(queues["queues"], nodes["nodes"])
     chosen = look.chosen("resource", has)
-    inner = {each["name"].rpartition("/")[0] for each in found[1:]}
+    inner = {parent_of(each["name"]) for each in found[1:]}
     leaves = [each for each in found[1:] if each["name"] not in inner]
     active = [each for each in leaves if each["running"] or each["waiting"]]
     active.sort(key=lambda each: (-each["dominant_share"], -each["waiting"], each["name"]))
@@ -164,11 +162,12 @@ async def queue(look: Look, queue: str) -> dict[str, Any]:
     waiting, running = await asyncio.gather(*listing)
     over = look.chosen("over", PERIODS, "24h")
     past, usage = await asyncio.gather(*(look.past(path, seconds=PERIODS[over]) for path in (OVER_TIME, USAGE)))
-    below, siblings = ([each for each in found["queues"][1:] if _above(each) == name] for name in (queue, _above(mine)))
+    above = parent_of(queue)
+    below, siblings = ([each for each in found["queues"][1:] if parent_of(each["name"]) == name] for name in (queue, above))
     bars = [bar(mine, has, name) for name in has]
     most = max(bars, key=lambda each: each["used_part"], default=None)
     return {
-        "queue": mine, "bars": bars, "most": most if most and most["used"] else None, "above": _above(mine),
+        "queue": mine, "bars": bars, "most": most if most and most["used"] else None, "above": above,
         "weights": {name: sum(each["weight"].get(name, 1) for each in siblings) for name in mine["weight"]},
         "below": _rows(below, has, ""), "fair": next((each for each in fair["queues"] if each["name"] == queue), None),
         "waiting": waiting["jobs"], "running": running["jobs"], "past": past, "over": _over_of(past, [queue]), "usage": usage,
@@ -178,10 +177,6 @@ async def queue(look: Look, queue: str) -> dict[str, Any]:
             command("audit", over=over), command("usage", since=over),
         ],
     }  # fmt: skip
-
-
-def _above(queue: Mapping[str, Any]) -> str:
-    return str(queue["name"].rpartition("/")[0])
 
 
 def _used(usage: Any) -> list[Any]:
