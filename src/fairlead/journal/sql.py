@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import fairlead
+from fairlead.failure import failing
 from fairlead.journal import head, sqlite, store
 from fairlead.journal.head import Head, HeadFile
 
@@ -217,11 +218,9 @@ class SqlStore:
 
     def _write_head(self, sequence: int, checksum: int) -> None:
         assert self._head is not None  # a store opened to read is never written
-        try:
+        # If that fails, nobody knows yet whether the commit counts, so nobody may go on either way.
+        with failing(f"{self._head.path}: cannot be written: ", OSError, after=": check its disk", to=store.JournalError):
             self._head.write(Head(self.id, self._machine, self._inode, self.epoch, sequence, checksum))
-        except OSError as error:
-            # Nobody knows yet whether the commit counts, so nobody may go on either way.
-            raise store.JournalError(f"{self._head.path}: cannot be written: {error.strerror}: check its disk") from None
 
     def _still_there(self) -> None:
         """Refuse to write to a file that is no longer at its path."""

@@ -14,6 +14,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
+from fairlead.failure import failing
 from fairlead.model.documents import DocumentError, Table, check_queue_name, read_table, validated
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.framework_index import queue_of
@@ -75,10 +76,8 @@ class Principals:
         return found if right else None
 
     def _reload(self) -> None:
-        try:
+        with failing(f"{self._path}: cannot be read: ", OSError, to=Refused):
             found = self._path.stat()
-        except OSError as error:
-            raise Refused(f"{self._path}: cannot be read: {error.strerror}") from None
         seen = (found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
         if seen == self._seen:
             return

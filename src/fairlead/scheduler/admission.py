@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from msgspec.structs import replace
 
-from fairlead.failure import Failure
+from fairlead.failure import Failure, failing
 from fairlead.model import specs
 from fairlead.model.cards import named
 from fairlead.model.quantity import LARGEST, LEAST_MEMORY, format_quantities, format_quantity
@@ -218,10 +218,8 @@ def _check_waits(state: State, job: Job, new: Mapping[int, Job]) -> None:
         raise Refused(f"after: {len(job.after):,} jobs: at most {MOST_BEFORE:,}")
     for after in job.after:
         if after.job not in new:
-            try:
+            with failing("after: ", Unknown, to=Unknown):
                 job_row(state, after.job)
-            except Unknown as error:
-                raise Unknown(f"after: {error}") from None
     paired = {after.job for after in job.after if after.how == "index"}
     if not paired:
         return

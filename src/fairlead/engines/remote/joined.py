@@ -26,6 +26,7 @@ from fairlead.engines.remote.engine import RemoteEngine, Serving
 from fairlead.engines.remote.joining import WHO, Answer, Request
 from fairlead.engines.remote.keys import NotAdmitted, check_proof, der, hash_of, normal
 from fairlead.engines.remote.members import Member, MemberState
+from fairlead.failure import failing
 from fairlead.journal import named_node
 from fairlead.model.documents import check_node_name
 from fairlead.model.specs import Node
@@ -215,10 +216,8 @@ class JoinedEngine(RemoteEngine):
         return Answer("", name, self._journal, time.time(), self._as_people, only, people, folders)
 
     def _check_name(self, name: str) -> None:
-        try:
+        with failing("", ValueError, after=": give another with --name", to=NotAdmitted):
             check_node_name(name)
-        except ValueError as error:
-            raise NotAdmitted(f"{error}: give another with --name") from None
         if name == self._own.name:
             raise NotAdmitted(f"node {name!r} is the scheduler's own machine: give another name with --name")
 

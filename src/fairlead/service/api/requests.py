@@ -9,6 +9,7 @@ from fastapi import Header, Query
 from fastapi import Path as PathParameter
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from fairlead.failure import failing
 from fairlead.model.documents import check_node_name, check_queue_name, read_quantities
 from fairlead.model.ranges import read_array
 from fairlead.model.specs import Call, Job, JobStatus, Quantities, Work
@@ -291,10 +292,8 @@ class JobRequest(JobFields):
         work = Work(numbered=any(given) and not self.ray, call=sent, size=self.size or [], **same)
         if self.array is None:
             return prod(map(len, self.values)) if self.values else self.nodes or (1 if self.tasks is None else self.tasks), work
-        try:
+        with failing("array: ", ValueError, to=Refused):
             indices = read_array(self.array)
-        except ValueError as error:
-            raise Refused(f"array: {error}") from None
         return len(indices), work.with_indices(indices)
 
 

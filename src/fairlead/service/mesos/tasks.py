@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from fairlead.failure import failing
 from fairlead.model.documents import LONGEST_GRACE
 from fairlead.model.specs import Job, Quantities, Work
 from fairlead.people.accounts import Person
@@ -268,10 +269,8 @@ def _with_fetching(argv: list[str], command: CommandInfo, most: int, tell: Seque
         if not (uri.value.startswith("/") or urlsplit(uri.value).scheme in ("file", "http", "https")):
             raise Refused(f"{uri.value!r}: only http, https and files of the agent's machine are supported")
         found = as_json(uri)
-        try:
+        with failing(f"{uri.value}: ", fetch.CannotFetch, to=Refused):
             fetch.name_of(found)
-        except fetch.CannotFetch as error:
-            raise Refused(f"{uri.value}: {error}") from None
         uris.append(found)
     asked = {"uris": uris, "most": most, "tell": [*tell]}
     return [sys.executable, "-I", "-S", fetch.__file__, json.dumps(asked), *argv]

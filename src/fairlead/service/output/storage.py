@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairlead.data_folder import check_folder, open_plain
+from fairlead.failure import failing
 from fairlead.scheduler.admission import Refused
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -69,10 +70,8 @@ def open_storage(url: str) -> Storage:
         from fsspec.core import url_to_fs
     except ImportError:
         raise Refused(f"output = {url!r}: fsspec is not installed here: pip install 'fairlead[output]'") from None
-    try:
+    with failing(f"output = {url!r}: ", ImportError, ValueError, to=Refused):
         files, base = url_to_fs(url, skip_instance_cache=True)  # a cached instance may have lost its connection
-    except (ImportError, ValueError) as error:
-        raise Refused(f"output = {url!r}: {error}") from None
     return Storage(url.rstrip("/"), files, base.rstrip("/"))
 
 
