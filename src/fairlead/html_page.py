@@ -39,7 +39,6 @@ def template(name: str) -> "Template":
 
 
 def render(name: str, **values: Any) -> str:
-    """Render a template."""
     return template(name).render(values)
 
 

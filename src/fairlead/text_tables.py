@@ -86,7 +86,6 @@ def folded(
 
 
 def needed_width(name: str, cells: Sequence[str], wraps: bool = False) -> int:
-    """Return the least width of a column."""
     head = max(map(cell_len, name.removeprefix(">").split("\n")))
     longest = max((cell_len(plain(cell)) for cell in cells), default=0)
     return max(head, min(longest, LEAST_WRAPPED) if wraps else longest)

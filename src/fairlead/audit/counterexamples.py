@@ -88,7 +88,6 @@ class Verdict:
 
     @property
     def name(self) -> str:
-        """Name of the counterexample."""
         return f"{self.policy}/{self.tested}"
 
     def to_dict(self) -> dict[str, Any]:

@@ -45,7 +45,6 @@ class Shape:
         return any(kind.count() for kind in self.kinds())
 
     def messages(self) -> Iterator[Leased]:
-        """Yield all messages that are not answered."""
         for kind in self.kinds():
             yield from kind.waiting
         for lease in self.leases:

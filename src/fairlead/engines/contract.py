@@ -160,7 +160,6 @@ class EngineError(RuntimeError):
 
 
 def pick(attempts: Attempts, which: np.ndarray) -> Attempts:
-    """Return some of these attempts."""
     return Attempts(attempts.job[which], attempts.index[which], attempts.number[which])
 
 

@@ -284,7 +284,6 @@ def _as_node(name: str, node: dict[str, Any]) -> Node:
 
 
 def live_nodes(client: Any, draining: Container[str] = ()) -> list[dict[str, Any]]:
-    """Return Ray's live nodes, as they are reported."""
     return [
         {
             "id": node.node_id.hex(),

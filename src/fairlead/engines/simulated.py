@@ -91,7 +91,6 @@ class SimulatedCluster:
     # -- the driver's side -----------------------------------------------------------------------------------------
 
     def submit(self, job: int, tasks: int) -> None:
-        """Submit a job's tasks now."""
         kernel.submit(self.truth, job, tasks, self.now)
 
     def hold_back(self, job: int, tasks: int, back: bool = True) -> None:
@@ -108,7 +107,6 @@ class SimulatedCluster:
         return attempts
 
     def withdraw(self, job: int, tasks: int) -> None:
-        """Withdraw some of a job's pending tasks."""
         truth, queue = self.truth, self.truth.queue[job]
         truth.left[job] -= tasks
         if not truth.never[job]:

@@ -323,7 +323,6 @@ def _those(columns: Sequence[I64], which: np.ndarray) -> list[I64]:
 
 
 def forgotten_by(found: Iterable[Fact]) -> list[int]:
-    """Return the jobs that facts forget."""
     return [job for fact in found if isinstance(fact, facts.JobsForgotten) for job in fact.ids]
 
 

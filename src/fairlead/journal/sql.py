@@ -330,7 +330,6 @@ class SqlStore:
         yield from self._drop(*_RECORDS, last)
 
     def _write(self, rows: Iterator[_Row]) -> Iterator[None]:
-        """Write the parts of a snapshot."""
         while some := list(_first(rows)):
             with self._slice() as saving:
                 saving.executemany("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?)", some)

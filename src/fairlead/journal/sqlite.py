@@ -17,7 +17,6 @@ _CONNECTED = 128
 
 
 def log_of(path: Path) -> Path:
-    """Return the write-ahead log of a journal."""
     return path.with_name(path.name + "-wal")
 
 
@@ -47,7 +46,6 @@ def _code(error: Exception) -> int:
 
 
 def is_locked(error: Exception) -> bool:
-    """Return whether another program has locked the database."""
     return _code(error) == sqlite3.SQLITE_BUSY
 
 

@@ -57,7 +57,6 @@ class Accounts:
         return person
 
     def by_name(self, name: str) -> Person | None:
-        """Return the person of this name; None without such an account."""
         try:
             return self.by_uid(pwd.getpwnam(name).pw_uid)
         except (KeyError, ValueError):

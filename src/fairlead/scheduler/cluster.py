@@ -159,7 +159,6 @@ def _about_accounts(labels: dict[str, str]) -> list[tuple[str, str]]:
 
 
 def meets(labels: dict[str, str], constraints: Constraints) -> bool:
-    """True if labels meet constraints."""
     return all(
         labels.get(label) in values if label != OPEN_TO else not why_closed(labels, values[0], NEWEST in values[1:])
         for label, values in constraints

@@ -136,7 +136,6 @@ class JobSubmitted(Fact, frozen=True, omit_defaults=True, dict=True):
         return found
 
     def numbered(self) -> Iterator[tuple[int, Job]]:
-        """Yield all jobs with their numbers."""
         return enumerate([self.job, *self.more], self.id)
 
 

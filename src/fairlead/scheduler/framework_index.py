@@ -276,7 +276,6 @@ def plus(one: Quantities, other: Quantities, sign: int = 1) -> Quantities:
 
 
 def queue_of(role: str) -> str:
-    """Return the queue of a role."""
     return ANYBODYS if role == USERS else role
 
 

@@ -109,7 +109,6 @@ def _write_siblings(state: State, up: int, begin: int, end: int) -> None:
 
 
 def write_queue(state: State, row: int) -> None:
-    """Write a queue's declaration into its row."""
     ensure_resources(state, state.tree.needed_resources(state.tree.names[row]))
     state.tree.write(row, state.queues, state.resources, state.cluster.total)
     most = state.tree.inherited(state.tree.names[row], "offer_most", state.settings.offer_most or 0.0)

@@ -14,7 +14,6 @@ from fairlead.scheduler.tables import NONE
 
 
 def cap_of(settings: Settings, job: Job) -> int | None:
-    """Return the cap of a job's user, or None."""
     return None if job.framework else settings.max_jobs_of.get(job.user, settings.max_jobs_of.get(USERS))
 
 

@@ -164,7 +164,6 @@ class JobIndex(Struct, dict=True):
         return int(self.rows.row[place]) if 0 <= place < self.rows.n else NONE
 
     def forget(self, numbers: I64) -> None:
-        """Remove jobs."""
         self.row_of[numbers - self.first] = NONE
         gone = self.specs.remove(np.sort(numbers).tolist())
         if self.keys:

@@ -111,7 +111,6 @@ class State(Records):
         return {"job": job, "index": index, "attempt": attempt}
 
     def job_status(self, row: int) -> JobStatus:
-        """Return the status of a job."""
         return JOB_STATUSES[int(self.jobs.statuses(slice(row, row + 1))[0])]
 
     def runs(self, attempt: Attempt) -> bool:

@@ -327,7 +327,6 @@ class Run:
         return self._dry_run.now + turns * self._dry_run.arrivals.window + self._offsets[place]
 
     def _write_arrivals(self) -> None:
-        """Write the next arrivals into the tables."""
         arrivals = self._dry_run.arrivals
         coming = np.arange(self._came, self._came + max(CHUNK_JOBS, self._came))
         which = self._coming[coming % len(self._coming)]

@@ -56,7 +56,6 @@ class OfferedCluster(SimulatedCluster):
     """A simulated cluster whose scheduler numbers jobs itself, and each task that a framework launches."""
 
     def reset(self) -> None:
-        """Forget all numbers."""
         self._what: dict[int, tuple[int, int, int]] = {}
         self._latest = np.zeros(len(self.truth.last), np.int64)
         self.number_of: dict[int, int] = {}

@@ -68,7 +68,6 @@ class FetchedSessions:
                 self._of[job, index, number] = path.parent.name
 
     def sessions(self) -> list[str]:
-        """Return the sessions that have a folder here."""
         with contextlib.suppress(FileNotFoundError):
             return sorted(os.listdir(self._sessions))
         return []

@@ -59,7 +59,6 @@ LONGEST_HOSTS = 2**16
 
 
 def message(do: str, **what: Any) -> bytes:
-    """Encode a message as a line."""
     return json.dumps({"do": do, **what}).encode("utf-8", "surrogateescape") + b"\n"
 
 

@@ -72,7 +72,6 @@ class Lease:
         self._next_at = 0.0
 
     def is_over(self) -> bool:
-        """Return whether the lease has expired."""
         return clock() >= self.until
 
     def next_check(self, heard: bool) -> float:

@@ -55,17 +55,14 @@ def _read(path: str) -> bytes:
 
 
 def processes() -> list[int]:
-    """Return all processes of this machine."""
     return [int(name) for name in with_spare(os.listdir, "/proc") if name.isdigit()]
 
 
 def children() -> list[int]:
-    """Return our children."""
     return list(map(int, _read(f"/proc/self/task/{os.getpid()}/children").split()))
 
 
 def descendants(pid: int) -> set[int]:
-    """Return all descendants of a process."""
     found: set[int] = set()
     new = [pid]
     while new:

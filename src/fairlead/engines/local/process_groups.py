@@ -271,7 +271,6 @@ class ProcessGroups:
             signal_group(group, signal.SIGCONT)
 
     def signal_all(self, group: ProcessGroup, number: int) -> None:
-        """Send a signal to all processes of the group."""
         if group.status is None:
             signal_group(group, number)
         proc.signal_each(self.members(group), number)
@@ -292,7 +291,6 @@ class ProcessGroups:
         return not members and not perhaps_more and group.status is not None and group.executed
 
     def kill(self, group: ProcessGroup) -> None:
-        """Send SIGKILL to all processes of the group."""
         self._kill(group, set() if group.cgroup else self.members(group))
 
     def _kill(self, group: ProcessGroup, members: set[int]) -> None:

@@ -117,7 +117,6 @@ class CardsMeasured(msgspec.Struct, tag_field="saw", tag="cards"):
     ]
 
     def use(self) -> dict[int, CardUse]:
-        """Return it by card."""
         now = time.monotonic()
         return {card: CardUse(now, None if busy is None else busy / 100, used, size) for card, busy, used, size in self.cards}
 

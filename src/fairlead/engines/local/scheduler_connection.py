@@ -58,7 +58,6 @@ class SchedulerConnection:
             self._dialer = dialing.Dialer(folder, selector, self._reached)
 
     def is_open(self) -> bool:
-        """Return whether a scheduler is connected."""
         return self._connection is not None
 
     @property

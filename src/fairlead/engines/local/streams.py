@@ -188,14 +188,12 @@ class Streams:
         self._streams: dict[tuple[int | str, ...], Stream] = {}  # by task and name
 
     def feed(self, piece: Feed) -> None:
-        """Feed a stream."""
         if (stream := self._heard(piece)) is not None:
             stream.feed(piece)
         else:
             self._answer(piece.ask, over=True)
 
     def hear(self, asked: OnStream) -> None:
-        """Do what is asked."""
         stream = self._heard(asked)
         if asked.what == "port":
             run = self._running.get(asked.task)
@@ -216,7 +214,6 @@ class Streams:
         return stream
 
     def is_connected(self, task: Task) -> bool:
-        """Return True if a task has a stream."""
         return any(stream.task == task and not stream.over for stream in self._streams.values())
 
     def sweep(self) -> None:

@@ -235,7 +235,6 @@ class SupervisorConnections:
         self._thread = threading.Thread(target=self._run, name="supervisors", daemon=True)
 
     def begin(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     # -- from any thread ----------------------------------------------------------------------------------------
@@ -245,7 +244,6 @@ class SupervisorConnections:
         self.do(self._open, name, endpoint, greeting or self._greeting)
 
     def listen(self, listener: socket.socket, door: "Door") -> None:
-        """Accept the connections of nodes."""
         listener.setblocking(False)
         self.do(lambda: self._begin(self._accept_on(listener, door)))
 

@@ -114,7 +114,6 @@ class WarmWorkers:
         return True
 
     def dismiss(self) -> None:
-        """End all idle workers."""
         self._dismiss(self._idle)
 
     def watch(self) -> None:

@@ -85,7 +85,6 @@ def secret_and_fingerprint(token: str) -> tuple[str, str]:
 
 
 def fingerprint(certificate: str) -> str:
-    """Return the fingerprint of a certificate."""
     return base64.urlsafe_b64encode(hashlib.sha256(der(certificate)).digest()).decode().rstrip("=")
 
 
@@ -95,7 +94,6 @@ def certificate_in(pem: str) -> str:
 
 
 def der(pem: str) -> bytes:
-    """Return the certificate in PEM as DER."""
     return ssl.PEM_cert_to_DER_cert(certificate_in(pem))
 
 

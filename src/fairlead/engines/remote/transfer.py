@@ -99,7 +99,6 @@ class ResultCollector:
         self._send(coming.node, message("collect", **asked))
 
     def receive(self, node: str, ask: int, data: bytes | None) -> None:
-        """Handle a piece."""
         with self._lock:
             coming = self._coming.get(ask)
             if coming is None or coming.node != node:

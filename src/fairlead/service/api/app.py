@@ -179,7 +179,6 @@ def _parameters(route: APIRoute, method: str) -> tuple[list[str], list[str]]:
 
 
 def _is_number(schema: dict[str, Any]) -> bool:
-    """True if a parameter is a number, possibly optional."""
     return any(each.get("type") in ("integer", "number") for each in [schema, *schema.get("anyOf", [])])
 
 

@@ -180,7 +180,6 @@ class JobFields(Body):
         return Job(queue=leaf, tasks=tasks, gang=gang, work=work, **same, **more)
 
     def comes_after(self) -> Dependency:
-        """Return what its job comes after."""
         return [(after.job, after.how) for after in self.after]
 
 
@@ -369,7 +368,6 @@ class Selection(Body):
     since: Annotated[float, Field(allow_inf_nan=False)] | None = None
 
     def is_empty(self) -> bool:
-        """True if nothing is selected by."""
         return not any((self.queue, self.user, self.name, self.group, self.status, self.since))
 
 
