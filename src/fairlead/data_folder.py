@@ -181,6 +181,16 @@ def remove_folder(path: Path) -> None:
     path.rmdir()
 
 
+def drop_folder(path: Path, what: str, note: Callable[[str], object]) -> None:
+    """Remove a folder if it is there, as :func:`remove_folder` does; `note` gets a sentence about `what` it is if that fails."""
+    try:
+        remove_folder(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        note(f"{what} cannot be removed: {error}: remove {path}")
+
+
 def _remove_files(folder: int) -> list[str]:
     """Remove the files of an open folder; return the names of its subfolders."""
     with os.scandir(folder) as found:

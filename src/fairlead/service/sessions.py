@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, Literal, cast
 import numpy as np
 
 from fairlead.calls.payloads import CODE, RESULTS, SETUP, result_name
-from fairlead.data_folder import NotPlain, open_plain, remove_folder, write_private
+from fairlead.data_folder import NotPlain, drop_folder, open_plain, write_private
 from fairlead.engines.local.fetching import MOST_OF_ALL, MOST_OF_ONE
 from fairlead.model.api_types import Event, TaskInfo
 from fairlead.model.specs import Call, Work
@@ -117,7 +117,7 @@ class Sessions:
                 session.spare = {file.name: file.lstat().st_size for file in path.iterdir() if file.is_file()}
                 session.spare.pop(SETUP, None)
             else:  # it was being created or removed when the last scheduler ended
-                _remove(path)
+                drop_folder(path, "the folder of a session", log.warning)
         for number, job in state.index.specs.items():
             call = job.work.call
             if call is not None and call.session in self._sessions:
@@ -339,7 +339,7 @@ class Sessions:
                 del self._of_secret[session.secret]
         self._wakeups.wake([("session", name)])
         self.relays.close_soon(name)
-        _remove(self.folder / name)
+        drop_folder(self.folder / name, "the folder of a session", log.warning)
 
     def silent(self) -> list[str]:
         """Return the sessions whose program has been silent for too long."""
@@ -438,15 +438,6 @@ def _found(folder: Path) -> tuple[int, str] | None:
         return (folder / RESULTS).lstat().st_uid, str(json.loads((folder / SETUP).read_text()).get("secret", ""))
     except (OSError, ValueError):
         return None
-
-
-def _remove(folder: Path) -> None:
-    try:
-        remove_folder(folder)
-    except FileNotFoundError:  # already removed
-        pass
-    except OSError as error:
-        log.warning("cannot remove the folder of a session: %s: remove %s", error, folder)
 
 
 def _event(job: int, task: TaskInfo) -> Event:

@@ -12,12 +12,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fairlead.data_folder import NotPlain
+from fairlead.data_folder import NotPlain, drop_folder
 from fairlead.engines import contract
 from fairlead.engines.local import reports
 from fairlead.engines.local.checkpoints import make_checkpoints
 from fairlead.engines.local.instructions import Folders, gpu_indices, limits, message, rows, starts
-from fairlead.engines.local.output import next_data, read_piece, remove_output
+from fairlead.engines.local.output import next_data, read_piece
 from fairlead.engines.local.questions import Questions
 from fairlead.engines.local.supervisor_connections import LocalEndpoint, SupervisorConnections
 from fairlead.model.specs import Node, Quantities
@@ -253,4 +253,5 @@ class LocalEngine:
             self._wake()
 
     def _forget(self) -> None:
-        remove_output(self.output, iter(self._forgotten.get, None), log.warning)
+        for job in iter(self._forgotten.get, None):
+            drop_folder(self.output / str(job), f"the output of job {job}", log.warning)

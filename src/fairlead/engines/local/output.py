@@ -6,11 +6,10 @@ INDEX.attempts says where further attempts begin in them.
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from fairlead.data_folder import open_plain, remove_folder
+from fairlead.data_folder import open_plain
 from fairlead.engines.local.messages import Person
 
 
@@ -46,17 +45,6 @@ def read_piece(output: Path, job: int, index: int, stream: str, offset: int, mos
             return os.pread(file.fileno(), most if end == offset else min(most, end - offset), offset)
     except FileNotFoundError:  # not started
         return None
-
-
-def remove_output(output: Path, jobs: Iterable[int], note: Callable[[str], object]) -> None:
-    """Remove the output of jobs, as far as they wrote any here; `note` gets a sentence about what cannot be removed."""
-    for job in jobs:
-        try:
-            remove_folder(output / str(job))
-        except FileNotFoundError:  # none of it ran here
-            pass
-        except OSError as error:
-            note(f"the output of job {job} cannot be removed: {error}: remove {output / str(job)}")
 
 
 def note_attempt(path: str, number: int) -> None:

@@ -46,7 +46,7 @@ from pathlib import Path
 from typing import Any
 
 import fairlead
-from fairlead.data_folder import NotPlain
+from fairlead.data_folder import NotPlain, drop_folder
 from fairlead.engines.local import fence, guardian, messages, proc
 from fairlead.engines.local.card_use import CardWatch
 from fairlead.engines.local.cgroups import find
@@ -55,7 +55,7 @@ from fairlead.engines.local.child import FILES, load_directory, uid_here
 from fairlead.engines.local.fetching import FetchedSessions, session_to_fetch
 from fairlead.engines.local.lease import Lease
 from fairlead.engines.local.member import read_membership
-from fairlead.engines.local.output import next_data, read_piece, remove_output
+from fairlead.engines.local.output import next_data, read_piece
 from fairlead.engines.local.process_groups import NOTHING, ProcessGroups, Used
 from fairlead.engines.local.scheduler_connection import SchedulerConnection
 from fairlead.engines.local.spool import End, Spool
@@ -320,7 +320,8 @@ class Supervisor:
             case messages.Read() as asked:
                 self._read(asked)
             case messages.Forget(jobs):
-                remove_output(self.output, jobs, _note)
+                for job in jobs:
+                    drop_folder(self.output / str(job), f"the output of job {job}", _note)
             case messages.Piece() as piece:
                 self._take_piece(piece)
             case messages.Collect(ask) as asked:
