@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, NamedTuple
 
 from fairlead.cli import option_values as values
-from fairlead.cli.commands.options import option
+from fairlead.cli.commands.options import option, queue_option
 from fairlead.cli.job_options import moment
 from fairlead.client.connection import Connection
 from fairlead.failure import Failure
@@ -25,7 +25,7 @@ UNFINISHED = ["waiting", "held", "running"]
 MOST_NAMED = 10
 """Changed jobs that get a line of their own, at most."""
 OPTIONS: dict[str, Any] = {
-    "queue": Annotated[str | None, option("Jobs of this queue and those below.", "--queue", "-q", autocompletion=values.queues)],
+    "queue": Annotated[str | None, queue_option("Jobs of this queue and those below.")],
     "user": Annotated[str | None, option("Jobs of this user.", "--user", "-u")],
     "name": Annotated[str | None, option("Jobs of this name, or such as 'fold-*'.")],
     "group": Annotated[str | None, option("Jobs of this group: see `fairlead submit --group`.")],

@@ -6,16 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from fairlead.cli import option_values as values
-from fairlead.cli.commands.options import Json, job_argument, option
+from fairlead.cli.commands.options import Json, job_argument, option, queue_option
 from fairlead.cli.scheduler import connect, print_json, say
 from fairlead.cli.selection import all_tasks, index_of, place_of, whole_job
 from fairlead.failure import Failure
 
 JobId = Annotated[str, job_argument("The job's number, or its name: your newest of it.")]
 Command = Annotated[list[str], typer.Argument(help="The command and its arguments, after `--`.", metavar="-- COMMAND [ARG]")]
-QueueName = Annotated[
-    str | None, option("The queue, such as lab/vision. Default: your own queue.", "--queue", "-q", autocompletion=values.queues)
-]
+QueueName = Annotated[str | None, queue_option("The queue, such as lab/vision. Default: your own queue.")]
 Cpu = Annotated[str, option("CPUs per task: 1, 0.5, 500m.")]
 Memory = Annotated[str, option("Memory per task: 512Mi, 4Gi. A task that uses more is killed.")]
 Gpu = Annotated[str, option("GPUs per task; CUDA_VISIBLE_DEVICES lists them.")]
@@ -291,7 +289,7 @@ def when(
 def edit(
     ctx: typer.Context,
     job: Annotated[str, job_argument("The job's number, or its name: your newest of it that has not ended.")],
-    queue: Annotated[str | None, option("The new queue.", "--queue", "-q", autocompletion=values.queues)] = None,
+    queue: Annotated[str | None, queue_option("The new queue.")] = None,
     cpu: Annotated[str | None, option("CPUs per task.")] = None,
     memory: Annotated[str | None, option("Memory per task.")] = None,
     gpu: Annotated[str | None, option("GPUs per task.")] = None,

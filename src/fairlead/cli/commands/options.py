@@ -14,6 +14,11 @@ def option(text: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, **more)
 
 
+def queue_option(text: str) -> Any:
+    """Declare --queue."""
+    return option(text, "--queue", "-q", autocompletion=values.queues)
+
+
 def job_argument(text: str, metavar: str = "JOB") -> Any:
     """Declare the argument that names a job, or jobs."""
     return typer.Argument(help=text, metavar=metavar, autocompletion=values.jobs, show_default=False)

@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fairlead.cli import option_values as values
-from fairlead.cli.commands.options import Json, option
+from fairlead.cli.commands.options import Json, option, queue_option
 from fairlead.cli.parsing import new_group
 from fairlead.cli.scheduler import connect, print_json
 from fairlead.failure import Failure
@@ -22,9 +21,7 @@ UNIT = Path("/etc/systemd/system/fairlead.service")
 def new_token(
     user: Annotated[str | None, option("The token's user. Default: you; only root makes tokens for others.")] = None,
     expires: Annotated[str | None, option("Lifetime: 12h, 90d. Default: no expiry.")] = None,
-    queue: Annotated[
-        list[str], option("Restrict it to this queue and those below; repeatable.", "--queue", "-q", autocompletion=values.queues)
-    ] = [],  # noqa: B006
+    queue: Annotated[list[str], queue_option("Restrict it to this queue and those below; repeatable.")] = [],  # noqa: B006
     read_only: Annotated[bool, option("Allow reading only.", "--read-only")] = False,
     as_json: Json = False,
 ) -> None:
@@ -66,9 +63,7 @@ def revoke_token(
 
 def log(
     user: Annotated[str | None, option("Only this user's actions.", "--user", "-u")] = None,
-    queue: Annotated[
-        str | None, option("Only about this queue and those below.", "--queue", "-q", autocompletion=values.queues)
-    ] = None,
+    queue: Annotated[str | None, queue_option("Only about this queue and those below.")] = None,
     since: Annotated[str | None, option("How far back: 30min, 2h, 7d.")] = None,
     limit: Annotated[int, option("Show at most N entries, the newest.", "--limit", "-n", min=1, max=10_000)] = 100,
     as_json: Json = False,
