@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlead.cli.tables import show_fairness
 from fairlead.model.job_columns import LARGE_JOB_BYTES
 from fairlead.model.specs import ROOT, After, Call, Job, Node, Queue, Settings, Work
 from fairlead.outcomes import Outcome
@@ -949,8 +950,9 @@ def test_what_runs_is_audited_within_one_task():
     world = World([Queue("a"), Queue("b")], {"cpu": 9, "memory": 18})
     world.submit("a", {"cpu": 1, "memory": 4}, 50)
     world.submit("b", {"cpu": 3, "memory": 1}, 50)
-    found, _ = fairness(world)
+    found, queues = fairness(world)
     assert not found["fair"], "nothing is placed yet"
+    assert {status for status, _ in queues.values()} == {"below"}
     world.decide()
     found, queues = fairness(world)
     assert found["fair"]
@@ -992,7 +994,7 @@ def test_the_audit_says_why_a_queue_is_below_its_part():
     assert fairness(elsewhere)[1] == {"a": ("fair", "no demand")}, "what can never start is no part of anything"
     elsewhere.submit("b", {"cpu": 1}, 5)
     elsewhere.placed()
-    assert fairness(elsewhere)[1] == {"a": ("fair", "no demand"), "b": ("fair", "not yet converged")}
+    assert fairness(elsewhere)[1] == {"a": ("fair", "no demand"), "b": ("envies", "not yet converged")}
     full = World([Queue("a"), Queue("b")], ({"cpu": 4}, {"zone": "east"}))
     full.submit("b", {"cpu": 1})
     full.decide()
@@ -1016,13 +1018,51 @@ def test_the_audit_tells_shares_beside_the_parts_that_they_are_compared_with():
     world.end(1, 2)
     world.submit("a", {"cpu": 1}, 20)
     world.decide()
-    gap = fairness(world)[0]["findings"][-1]["text"]
-    assert gap == ("share/entitlement of queues with unmet demand: lowest a, 20.0% of 75.0%; highest b, 80.0% of 25.0%")
+    found = fairness(world)[0]
+    assert found["findings"][-1]["text"] == (
+        "share/entitlement of queues with unmet demand: lowest a, 20.0% of 75.0%; highest b, 80.0% of 25.0%"
+    )
+    assert found["findings"][0]["text"] == "a has 20.0% and is entitled to 75.0%; the largest task takes 10.0%"
+    promised = World([Queue("a", weight=3), Queue("b", guarantee={"cpu": 5})], {"cpu": 10})
+    promised.submit("a", {"cpu": 1}, 20)
+    promised.submit("b", {"cpu": 1}, 20)
+    promised.decide()
+    promised.end(1, 2)
+    assert fairness(promised)[0]["findings"][-1]["text"] == (
+        "share/entitlement of queues with unmet demand: lowest a, 30.0% of 50.0%; highest b, 50.0% of 50.0%"
+    )
     alone = World([Queue("a", weight=3), Queue("b")], {"cpu": 10})
     alone.submit("a", {"cpu": 1}, 20)
     alone.submit("b", {"cpu": 1})
     alone.decide()
     assert fairness(alone)[0]["findings"][-1]["text"] == "all queues with unmet demand have the same share/entitlement"
+
+
+def test_the_audit_names_in_its_table_each_queue_that_is_wronged(capsys):
+    world = World([Queue("a"), Queue("b"), Queue("c"), Queue("d")], {"cpu": 8})
+    world.submit("b", {"cpu": 1}, 20)
+    world.decide()
+    for queue in ("a", "c"):
+        world.submit(queue, {"cpu": 2}, 20)
+    found, queues = fairness(world)
+    assert [f["property"] for f in found["findings"] if f["holds"] is False] == ["sharing-incentive", "envy-freeness"]
+    assert {name: status for name, (status, _) in queues.items()} == {"a": "below", "b": "fair", "c": "below"}
+    world.submit("d", {"cpu": 1}, 20)
+    found, queues = fairness(world)
+    assert [f["property"] for f in found["findings"] if f["holds"] is False] == ["envy-freeness"]
+    assert {name: status for name, (status, _) in queues.items()} == {"a": "envies", "b": "fair", "c": "envies", "d": "envies"}
+    show_fairness(found)
+    last = " ".join(capsys.readouterr().out.splitlines()[-2:])
+    assert last == "not fair at this moment: a, c and d could run more with what others have until   others' tasks end"
+    world.end(1)
+    found, queues = fairness(world)
+    assert found["findings"][2]["text"] == "1 task that waits has room on a node"
+    assert [status for status, why in queues.values() if why == "about to start"] == ["envies"]
+    roomy = World([Queue("a")], {"cpu": 8})
+    roomy.submit("a", {"cpu": 1}, 9)
+    roomy.decide()
+    roomy.end(1)
+    assert fairness(roomy)[1] == {"a": ("startable", "about to start")}
 
 
 def test_hundreds_of_queues_placed_at_once_are_fair_within_one_task():

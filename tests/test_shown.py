@@ -141,8 +141,6 @@ def test_why_it_is_not_fair_is_said(capsys, monkeypatch):
         "not fair at this moment: q0 and q2 are below their shares until others' tasks end; "
         "q1 is below its share until tasks that are about to start have started"
     )
-    show_fairness({"queues": [{**queues[0], "status": "fair"}], "findings": [], "reservations": [], "fair": False})
-    assert capsys.readouterr().out.splitlines()[-1] == "not fair at this moment: see above"
 
 
 def test_a_leaf_with_hundreds_of_users_is_shown_in_short_on_a_terminal(capsys, monkeypatch):

@@ -71,7 +71,7 @@ def envy_freeness(given: Given) -> Finding:
     most, _ = problem.most()
     promised = problem.promised()
     slack = _slack(given)
-    worst: tuple[float, int, int, Any] = (float("-inf"), 0, 0, 0)
+    found: list[tuple[float, int, int, Any]] = [(float("-inf"), 0, 0, 0)]
     zero = problem.capacity[0] * 0
     queues = np.array(list(problem.queues), object)
     for i in range(n):
@@ -83,10 +83,8 @@ def envy_freeness(given: Given) -> Finding:
         if not envied.any():
             continue
         k = int(np.argmax(np.where(envied, worth, zero - 1)))
-        margin = part(worth[k] - given.high[i] - slack[i], given.high[i])
-        if margin > worst[0]:
-            worst = (margin, i, k, worth[k])
-    margin, i, k, worth_it = worst
+        found.append((part(worth[k] - given.high[i] - slack[i], given.high[i]), i, k, worth[k]))
+    margin, i, k, worth_it = max(found, key=lambda each: each[0])
     if margin <= nothing(problem):
         within = ", within one task" if given.whole else ""
         return Finding(name, True, f"nobody could do more with what another has{within}", margin=margin)
@@ -94,7 +92,8 @@ def envy_freeness(given: Given) -> Finding:
     weighted = "" if (problem.weight[i] == problem.weight[k]).all() else ", weighted,"
     with_it = f"with what {other} has{weighted} it would run {format_number(worth_it)}{more(given.high[i], worth_it)}"
     text = f"{who} has {format_tasks(given.high[i])}; {with_it}"
-    return Finding(name, False, text, who, other, given.high[i], worth_it, margin, given)
+    wronged = [problem.users[i] for margin, i, _, _ in found if margin > nothing(problem)]
+    return Finding(name, False, text, who, other, given.high[i], worth_it, margin, given, wronged=wronged)
 
 
 def pareto_efficiency(given: Given) -> Finding:

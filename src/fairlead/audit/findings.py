@@ -1,5 +1,6 @@
 """The result of a check: does a property hold, and if not, who is wronged, compared with what, and by how much."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -18,6 +19,7 @@ class Finding:
     holds : None if the property does not apply to this case, or cannot be checked; `text` says why.
     text : the result as a sentence.
     user, other : the wronged user, and the user to compare with.
+    wronged : all wronged users, of whom `user` is the worst; empty if only that one is known.
     has, against : the user's tasks, and the tasks to compare with.
     margin : shortfall of the user as a fraction of `has` (or of a task); 0 or less if nobody is wronged.
     before, after : the compared allocations, for a picture.
@@ -35,6 +37,7 @@ class Finding:
     before: Any = None
     after: Any = None
     tried: int = 0
+    wronged: Sequence[str] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; fractions are strings such as "63/25"."""

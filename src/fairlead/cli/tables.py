@@ -162,7 +162,7 @@ def fewer(queues: list[dict[str, Any]], most: int | None) -> tuple[list[dict[str
 
 def _interest(queue: dict[str, Any]) -> tuple[Any, ...]:
     """Sort key: the most interesting queues first."""
-    wronged = queue.get("status") == "below" or bool(queue.get("passed_over_for"))
+    wronged = queue.get("status", "fair") != "fair" or bool(queue.get("passed_over_for"))
     return not wronged, -queue["dominant_share"], -queue["running"], -queue["waiting"]
 
 
@@ -341,20 +341,24 @@ WHY_BELOW = {
     "quota": "because of quota that others do not lend",
     "constraint": "because no node can hold its pending tasks",
 }
-"""Why queues have less than their shares, as the end of a sentence."""
+"""Why queues have no more, as the end of a sentence."""
+WRONGED = {
+    "below": ("is below its share", "are below their shares"),
+    "envies": ("could run more with what another has", "could run more with what others have"),
+    "startable": ("waits beside free room", "wait beside free room"),
+}
 
 
 def _why_not_fair(queues: list[dict[str, Any]]) -> str:
-    """Name the queues below their shares, grouped by reason; the findings report the rest."""
-    below: dict[str, list[str]] = {}
+    """Name the queues that are not fairly served, grouped by how and why."""
+    wronged: dict[tuple[str, str], list[str]] = {}
     for queue in queues:
-        if queue["status"] == "below" and queue["why"] in WHY_BELOW:
-            below.setdefault(queue["why"], []).append(queue["name"])
-    reasons = [
-        f"{listed(names)} {'are below their shares' if len(names) > 1 else 'is below its share'} {WHY_BELOW[why]}"
-        for why, names in below.items()
-    ]
-    return "; ".join(reasons) or "see above"
+        if queue["status"] != "fair":
+            wronged.setdefault((queue["status"], queue["why"]), []).append(queue["name"])
+    return "; ".join(
+        f"{listed(names)} {WRONGED[status][len(names) > 1]} {WHY_BELOW.get(why, '')}".rstrip()
+        for (status, why), names in wronged.items()
+    )
 
 
 def _fairness_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:

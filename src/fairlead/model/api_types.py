@@ -226,6 +226,9 @@ class FrameworkList(TypedDict):
 class FairQueue(TypedDict):
     """A leaf queue with running or pending tasks. Shares are of the whole cluster.
 
+    `status` is "below" if it is short of what it is entitled to by more than the largest task, "envies" if it could run more with
+    what another has, and "startable" if its tasks wait and a node has room.
+
     `turn` is its place among the queues that wait for room: 1 goes next; None if it waits for none.
 
     `passed_over_for` are queues with no smaller share that were served while this one waited, since `waits_since`.
@@ -235,7 +238,7 @@ class FairQueue(TypedDict):
     dominant_share: float
     dominant_resource: str | None
     entitled: float | None
-    status: Literal["fair", "below"]
+    status: Literal["fair", "below", "envies", "startable"]
     why: str
     running: int
     waiting: int

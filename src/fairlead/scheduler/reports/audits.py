@@ -7,11 +7,11 @@ always met at the same phase. What was used is also added up exactly; the error 
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from fairlead.audit.allocation import check_allocation, own_part
+from fairlead.audit.allocation import envy_freeness, own_part
 from fairlead.audit.findings import Finding
 from fairlead.audit.given import Given
 from fairlead.audit.over_time import NOT_KNOWN, STARVED_AFTER, OverTime, Revocations, Starved
@@ -298,60 +298,82 @@ def audit_state(state: State, now: float) -> FairnessInfo:
     one_task = _shares(problem, problem.demand)
     used = _shares(problem, state.queues.used[leaves].astype(np.float64))
     has = np.divide(used, one_task, out=np.zeros(len(leaves)), where=one_task > 0)
-    findings = check_allocation(Given(problem, has, has, whole=True)) if len(leaves) <= MOST_COMPARED else []
     own, (most, _) = own_part(problem), problem.most()
+    entitled = None if own is None else np.minimum(own, most) * one_task
+    below, sharing = _below(problem, used, entitled, _largest_task(state))
     result = run_cycle(state)
-    # Over nodes, only a scheduling cycle knows whether another task fits.
-    fitting = f"{len(result.job):,} tasks that wait have" if len(result.job) else "no task that waits has"
-    pareto = Finding("pareto-efficiency", not len(result.job), f"{fitting} room on a node")
-    findings = [pareto if finding.property == pareto.property else finding for finding in findings]
-    findings = [_with_parts(finding, problem, used) if finding.property == "gap" else finding for finding in findings]
-    largest = _largest_task(state)
+    starting = np.isin(leaves, state.jobs.queue[result.job])
+    many = len(leaves) > MOST_COMPARED
+    findings = [
+        sharing,
+        *([] if many else [envy_freeness(Given(problem, has, has, whole=True))]),
+        # Over nodes, only a scheduling cycle knows whether another task fits.
+        Finding("pareto-efficiency", not starting.any(), _room(len(result.job) if starting.any() else 0)),
+        *([] if entitled is None else [_gap(problem, used, entitled, has < most)]),
+    ]
+    envious = {name for finding in findings for name in finding.wronged}
+    status: list[Literal["fair", "below", "envies", "startable"]] = [
+        "below" if short else "envies" if name in envious else "startable" if starts else "fair"
+        for name, short, starts in zip(problem.users, below, starting, strict=True)
+    ]
     free = np.where(state.nodes.up & ~state.nodes.draining, 1, 0)[: state.nodes.n] @ state.nodes.free[: state.nodes.n]
     queues: list[FairQueue] = []
     turns = _turns(state, result)
     in_turn = {leaf: place for place, leaf in enumerate(leaves_in_turn(state, result), 1)}
     never_of = np.bincount(state.jobs.queue[: state.jobs.n][never], minlength=state.queues.n) > 0
     for place, q in enumerate(leaves):
-        entitled = float(min(own[place], most[place]) * one_task[place]) if own is not None else None
-        share = float(used[place])
-        below = entitled is not None and share + largest < entitled
         column = drf.dominant_resource(state.queues.used[q], state.cluster.total, np.ones(len(state.resources)))
         running = int(state.queues.tasks[q])
+        has_all = running >= tasks[q] and not below[place] and not never_of[q]
         queues.append(
             {
-                "name": state.display_name(state.tree.names[q]), "dominant_share": share,
-                "dominant_resource": state.resources[column] if column >= 0 else None, "entitled": entitled,
-                "status": "below" if below else "fair",
-                "why": _why(state, int(q), result, free, never) if below or running < tasks[q] or never_of[q] else "no demand",
+                "name": problem.users[place], "dominant_share": float(used[place]),
+                "dominant_resource": state.resources[column] if column >= 0 else None,
+                "entitled": None if entitled is None else float(entitled[place]),
+                "status": status[place],
+                "why": "no demand" if has_all else _why(state, int(q), result, free, never),
                 "running": running, "waiting": int(tasks[q]) - running, "turn": in_turn.get(int(q)),
                 "waits_since": turns[int(q)][0] if int(q) in turns else None,
                 "passed_over_for": turns[int(q)][1] if int(q) in turns else [],
             }
         )  # fmt: skip
-    plain = [f.to_dict() for f in findings]
-    fair = all(f["holds"] is not False for f in plain) and all(q["status"] == "fair" for q in queues)
+    fair = all(each == "fair" for each in status)
     return {
         "fair": None if fair and turns else fair,
         "queues": queues,
-        "findings": plain,
+        "findings": [finding.to_dict() for finding in findings],
         "reservations": describe_holds(state, now),
     }
 
 
-def _with_parts(gap: Finding, problem: Problem, used: Numbers) -> Finding:
-    """Return the gap between shares; if entitlements differ, with the shares beside the entitlements of those queues."""
-    if (problem.weight == problem.weight[0]).all():
-        return gap
-    if gap.user is None or gap.other is None:  # no gap if there is a margin; else no queue could use more
-        return replace(gap, text="all queues with unmet demand have the same share/entitlement") if gap.margin == 0 else gap
-    least, most = (problem.users.index(name) for name in (gap.user, gap.other))
-    parts = problem.weight.max(axis=1) / len(problem.users)
-    text = (
-        f"share/entitlement of queues with unmet demand: lowest {gap.user}, {used[least]:.1%} of {parts[least]:.1%}; "
-        f"highest {gap.other}, {used[most]:.1%} of {parts[most]:.1%}"
-    )
-    return replace(gap, text=text)
+def _below(problem: Problem, used: Numbers, entitled: Numbers | None, largest: float) -> tuple[Bools, Finding]:
+    """Return which queues are short of what they are entitled to by more than the largest task, and the finding."""
+    if entitled is None:
+        text = "the guarantees do not fit together, so there is no split to compare with"
+        return np.zeros(len(used), np.bool_), Finding("sharing-incentive", None, text)
+    below, worst = used + largest < entitled, int(np.argmax(entitled - used))
+    if not below.any():
+        return below, Finding("sharing-incentive", True, "every queue has what it is entitled to, within one task")
+    name, lack = problem.users[worst], f"has {used[worst]:.1%} and is entitled to {entitled[worst]:.1%}"
+    return below, Finding("sharing-incentive", False, f"{name} {lack}; the largest task takes {largest:.1%}", name)
+
+
+def _room(tasks: int) -> str:
+    return f"{f'{tasks:,}' if tasks else 'no'} task{'s that wait have' if tasks > 1 else ' that waits has'} room on a node"
+
+
+def _gap(problem: Problem, used: Numbers, entitled: Numbers, wanting: Bools) -> Finding:
+    """Report which queues with unmet demand have the least and the most of what they are entitled to."""
+    rows = np.flatnonzero(wanting & (entitled > 0))
+    if not len(rows):
+        return Finding("gap", None, "every queue has all that it can use")
+    ratio = used[rows] / entitled[rows]
+    least, most = int(rows[np.argmin(ratio)]), int(rows[np.argmax(ratio)])
+    if np.isclose(ratio.min(), ratio.max()):
+        return Finding("gap", None, "all queues with unmet demand have the same share/entitlement")
+    low, high = (f"{problem.users[row]}, {used[row]:.1%} of {entitled[row]:.1%}" for row in (least, most))
+    text = f"share/entitlement of queues with unmet demand: lowest {low}; highest {high}"
+    return Finding("gap", None, text, problem.users[least], problem.users[most])
 
 
 def _turns(state: State, cycle: Cycle) -> dict[int, tuple[float, list[str]]]:
