@@ -240,6 +240,27 @@ def test_a_gang_that_can_never_fit_is_in_nobodys_way():
     assert (over["fair"], [queue["name"] for queue in over["queues"]]) == (True, ["q"])
 
 
+@pytest.mark.parametrize(
+    "queue", [Queue("r", limit={"cpu": 6}), Queue("r", max_tasks=6), Queue("r", max_jobs=1), Queue("r", strict=True)]
+)
+def test_a_gang_that_can_never_fit_is_told_so_at_once_whatever_else_stops_it(queue):
+    world = World([queue], {"cpu": 4})
+    world.submit("r", {"cpu": 1}, 2)
+    world.decide()
+    world.submit("r", {"cpu": 1}, 6)
+    gang = world.submit("r", {"cpu": 1}, 5, gang=True)
+    text = "can never start as things are: a gang of 5, and all nodes, even empty, hold at most 4 of its tasks"
+    assert why(world, gang) == ("too large", text)
+
+
+def test_who_waits_behind_a_gang_that_can_never_fit_is_told_so_though_another_of_its_shape_goes_first():
+    world = World([Queue("s", strict=True)], {"cpu": 4})
+    for tasks, gang in ((4, False), (1, False), (5, True), (1, False)):
+        last = world.submit("s", {"cpu": 1}, tasks, gang=gang)
+        world.decide()
+    assert why(world, last)[1].startswith("can never start as things are: queue s is strict, and job 3 goes first: a gang of 5")
+
+
 def test_in_a_strict_leaf_nobody_starts_behind_a_gang_that_can_never_fit():
     world = World([Queue("s", strict=True), Queue("t")], {"cpu": 2000})
     before = world.submit("s", {"cpu": 2000}, priority=1)

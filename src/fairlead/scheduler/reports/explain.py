@@ -134,16 +134,19 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
     bound = over_bound(state, row)
     if bound is not None:
         return _over_limits_forever(job, bound)
+    if state.order.groups.hopeless[group]:
+        return _no_node(state, row, result)
     stop = int(result.stop[group])
-    tried = int(result.stop_job[group])
+    tried, leaf = int(result.stop_job[group]), int(jobs.queue[row])
+    blocked = blocked_forever_by(state, leaf, int(jobs.priority[row]), job) != NONE
+    if blocked or (stop == NOT_REACHED and state.queues.strict[leaf]):
+        return _behind_the_first(state, row, result)
     if stop == LIMIT:
         return _over_a_limit(state, row)
     if stop == NONLENDABLE:
         return _naming_reserved(state, row, _withheld(state, row))
     if stop in (MAX_TASKS, MAX_JOBS):
         return _over_a_count(state, row, stop == MAX_TASKS)
-    if stop == NOT_REACHED and state.queues.strict[jobs.queue[row]]:
-        return _behind_the_first(state, row, result)
     if stop != NO_NODE:
         return _answer(job, "turn", "others are served first, and there is more to place than one cycle takes")
     ahead = _ahead(state, result, group)
@@ -162,8 +165,8 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
         more = f" and {len(before) - 1} more" if len(before) > 1 else ""
         found["text"] += f"; in its own queue job {before[0]}{higher}{more} would go first"
     if found["reason"] == "no room" and ahead:
-        mine = share_over_time(state.queues, int(jobs.queue[row]), state.grain, state.cluster.total)
-        least = 0.0 if goes_by_history(state.queues, int(jobs.queue[row])) else LEAST_SHARE_SHOWN
+        mine = share_over_time(state.queues, leaf, state.grain, state.cluster.total)
+        least = 0.0 if goes_by_history(state.queues, leaf) else LEAST_SHARE_SHOWN
         shown = (most := max(mine, *(a["share_over_time"] for a in ahead))) >= least and most > 0
         over_time = [f" ({format_share(a['share_over_time'])} of past use)" if shown else "" for a in ahead]
         names = [f"{a['queue']} at {a['dominant_share']:.1%}{more}" for a, more in zip(ahead, over_time, strict=True)]
