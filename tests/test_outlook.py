@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fairlead.engines.step import GRACE
 from fairlead.model.specs import After, Job, Node, Queue, Settings
-from fairlead.scheduler import snapshot
+from fairlead.scheduler import admission, snapshot
 from fairlead.scheduler.admission import Unknown
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
@@ -543,6 +543,27 @@ def test_what_came_true_is_heard_of_and_a_new_job_is_looked_at(world, monkeypatc
     one = np.ones(1, np.int64)
     outlooks.recorded(None, [JobSubmitted(at=0.0, id=9, job=None), TasksStarted(at=5.0, job=one, index=one, attempt=one)])
     assert not outlooks._calibration
+    outlooks.close()
+
+
+def test_who_holds_or_releases_a_job_is_told_what_holds_from_then_on(world, tmp_path):  # noqa: F811
+    loop, _, _ = world
+    outlooks = Outlooks(tmp_path / "outlooks.json")
+    loop._on_record = outlooks.recorded
+
+    def is_held(state, now, calibration, seconds):
+        return bool(state.jobs.held[state.index.last - 1])
+
+    async def ask():
+        for _ in range(4):  # more than there is room for
+            job = await asyncio.wrap_future(loop.ask(submit, changes=True))
+        found = [await outlooks.find(loop, job, is_held, job)]
+        for change in (admission.hold, admission.release):
+            await asyncio.wrap_future(loop.ask(lambda s, now, change=change: ([change(s, job, now)], None), changes=True))
+            found += [await outlooks.find(loop, job, is_held, job) for _ in range(2)]
+        return found
+
+    assert asyncio.run(ask()) == [False, True, True, False, False]
     outlooks.close()
 
 

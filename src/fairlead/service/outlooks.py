@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from threading import Lock
 
@@ -18,7 +19,18 @@ import numpy as np
 
 from fairlead.data_folder import write_private
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.facts import Fact, JobCancelled, JobHeld, JobSubmitted, TasksStarted
+from fairlead.scheduler.facts import (
+    Configured,
+    Fact,
+    JobCancelled,
+    JobEdited,
+    JobHeld,
+    JobReleased,
+    JobSubmitted,
+    NodeDrained,
+    NodeResumed,
+    TasksStarted,
+)
 from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
@@ -29,7 +41,9 @@ from fairlead.simulate.outlook import Calibration, Outlook, outlook, settled
 log = logging.getLogger("fairlead")
 
 FRESH_SECONDS = 1.0
-"""How long a copy of the state, and an answer made from it, are used."""
+"""How long a copy of the state, and an answer made from it, are used, unless somebody changes what is asked about."""
+CHANGES = (Configured, JobEdited, JobHeld, JobReleased, NodeDrained, NodeResumed)
+"""What people change and then look at: no copy from before is used."""
 MOST_ASKED = 16
 """Waiting questions; more are refused."""
 ANSWER_SECONDS, PER_TASK_SECONDS = 0.75, 2e-6
@@ -54,7 +68,7 @@ class Outlooks:
         self._waiting = 0
         self._path, self._kept = path, ""
         self._calibration, self._lock = self._read(), Lock()
-        self._newest = 0
+        self._newest, self._changed = 0, -inf
 
     def _read(self) -> Calibration:
         try:
@@ -85,6 +99,8 @@ class Outlooks:
                 log.warning("%s: cannot be written: %s", self._path, error.strerror)
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> None:
+        if any(isinstance(fact, CHANGES) for fact in facts):
+            self._changed = time.monotonic()
         for fact in facts:
             match fact:
                 case JobSubmitted(id=job, more=more):
@@ -117,14 +133,16 @@ class Outlooks:
 
         Raises what `find` raises, and Busy.
         """
-        now = time.monotonic()
-        self._found = {key: old for key, old in self._found.items() if now - old[0] < FRESH_SECONDS}
+        self._found = {key: old for key, old in self._found.items() if self._is_fresh(old[0])}
         if key not in self._found:
             if self._waiting == MOST_ASKED:
                 raise Busy(f"{MOST_ASKED} other predictions are being made already: try again in a moment")
             self._waiting += 1
-            self._found[key] = now, asyncio.ensure_future(self._find(loop, find, last))
+            self._found[key] = time.monotonic(), asyncio.ensure_future(self._find(loop, find, last))
         return await asyncio.shield(self._found[key][1])
+
+    def _is_fresh(self, made: float) -> bool:
+        return made > max(self._changed, time.monotonic() - FRESH_SECONDS)
 
     async def _find(self, loop: Loop, find: Find, last: int) -> Outlook:
         try:
@@ -137,7 +155,7 @@ class Outlooks:
 
     async def _state(self, loop: Loop, last: int) -> tuple[State, float]:
         """Return a fresh copy of the state that includes a job, and its time."""
-        if self._copy is not None and time.monotonic() - self._copy[0] < FRESH_SECONDS:
+        if self._copy is not None and self._is_fresh(self._copy[0]):
             state, now = await asyncio.shield(self._copy[1])
             if state.index.last >= last:
                 return state, now
