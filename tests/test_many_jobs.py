@@ -20,11 +20,12 @@ from fairlead.client.service_error import ServiceError
 from fairlead.engines.local.instructions import filled
 from fairlead.failure import Failure
 from fairlead.model.ranges import number_at, ranges_of, read_ranges, written_ranges
-from fairlead.model.specs import Job, Queue, Settings, Work
-from fairlead.scheduler import job_index, tables
+from fairlead.model.specs import Job, Node, Queue, Settings, Work
+from fairlead.scheduler import admission, job_index, tables
 from fairlead.scheduler.effects import apply, new_state
-from fairlead.scheduler.facts import Configured, JobSubmitted
+from fairlead.scheduler.facts import Configured, JobCancelled, JobsForgotten, JobSubmitted, NodeJoined
 from fairlead.scheduler.reports.listings import Listing, Selection
+from fairlead.scheduler.snapshot import copy_of
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, unique=True).map(sorted))
@@ -387,3 +388,27 @@ def test_a_job_is_found_by_name_among_many_of_others_a_block_of_rows_at_a_time()
             count += 1
         assert [found["id"] for found in listing.found] == [10_003, 10_002, 10_001]
         assert count == reads, "a block that has several pieces of what is found is looked through as often"
+
+
+def test_a_job_comes_after_those_of_a_name_or_group_that_are_known_whatever_was_forgotten(monkeypatch):
+    monkeypatch.setattr(job_index, "BLOCK_BITS", 2)
+    state, rng = new_state(), Random(7)
+    apply(state, Configured(at=0.0, queues=[Queue("a")], settings=Settings()))
+    apply(state, NodeJoined(at=0.0, node=Node("n", {"cpu": 1000})))
+    names = ["", "x", "y", "z"]
+    for _ in range(300):
+        jobs = [Job("a", {"cpu": 1000}, name=rng.choice(names), group=rng.choice(names)) for _ in range(rng.randrange(1, 4))]
+        apply(state, *admission.submit(state, jobs, 0.0))
+        known = state.index.specs
+        ended = [job for job in known if not np.isnan(state.jobs.finished_at[state.job_row(job)])]
+        if rng.random() < 0.3:
+            apply(state, JobsForgotten(at=0.0, ids=sorted(rng.sample(ended, rng.randrange(len(ended) + 1)))))
+        elif rng.random() < 0.8:
+            for job in rng.sample(sorted({*known} - {*ended}), 2):
+                apply(state, JobCancelled(at=0.0, id=job))
+        name = rng.choice(names[1:])
+        called = sorted(number for number, job in known.items() if name in (job.name, job.group))
+        waiting = [number for number in called if state.jobs.waiting[state.job_row(number)]]
+        if called:
+            (fact,) = admission.submit(rng.choice([state, copy_of(state)]), jobs[:1], 0.0, [[(name, "end")]])
+            assert [before.job for before in fact.job.after] == (waiting or called[-1:])

@@ -168,9 +168,8 @@ class _Named:
         self._names = names - {""}
         self.unfinished: dict[tuple[str, str] | str, list[int]] = {}
         self.newest: dict[tuple[str, str], int] = {}
-        if self._names:
-            for number, job in state.index.specs.items():
-                self.add(number, job)
+        for number, job in state.index.specs.named(self._names) if self._names else ():
+            self.add(number, job)
         for key, numbers in self.unfinished.items():
             rows = state.job_rows(np.array(numbers, np.int64))
             self.unfinished[key] = [numbers[k] for k in np.flatnonzero(np.isnan(state.jobs.finished_at[rows])).tolist()]

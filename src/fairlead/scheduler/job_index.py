@@ -67,7 +67,7 @@ class ByNumber(MutableMapping[int, T]):
         return found
 
     def copy(self) -> "ByNumber[T]":
-        found = ByNumber[T]()
+        found = type(self)()
         found._blocks, self._own = self._blocks.copy(), set()  # from now on, neither owns any
         return found
 
@@ -87,6 +87,29 @@ def _by_block(numbers: Sequence[int]) -> Iterator[tuple[int, slice]]:
         end = bisect_left(numbers, (key + 1) << BLOCK_BITS, begin)
         yield key, slice(begin, end)
         begin = end
+
+
+class Specs(ByNumber[Job]):
+    """Jobs by number, and by the names and groups that they have, which are looked up in each block when they are needed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._named: dict[int, dict[str, list[int]]] = {}
+
+    def named(self, names: Iterable[str]) -> Iterator[tuple[int, Job]]:
+        """Yield the jobs of some names or groups, in ascending order."""
+        for key, block in sorted(self._blocks.items()):
+            if key not in self._named:
+                here = self._named.setdefault(key, {})
+                for number, job in block.items():
+                    for name in {job.name, job.group} - {""}:
+                        here.setdefault(name, []).append(number)
+            found = {number for name in names for number in self._named[key].get(name, ())}
+            yield from ((number, block[number]) for number in sorted(found))
+
+    def _to_change(self, key: int) -> dict[int, Job]:
+        self._named.pop(key, None)
+        return super()._to_change(key)
 
 
 class _Rows(Table):
@@ -112,7 +135,7 @@ class JobIndex(Struct, dict=True):
     last: int = 0
 
     def __post_init__(self) -> None:
-        self.specs = ByNumber[Job]()
+        self.specs = Specs()
         self.rebuild()
         self.first = 1
         self.rows = _Rows([0])
