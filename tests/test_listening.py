@@ -127,12 +127,13 @@ def test_a_head_has_a_largest_size(serving, head):
         assert answer(wire).startswith("HTTP/1.1 431 ")
 
 
-def test_what_is_no_http_is_refused_as_all_is(serving):
+def test_what_is_no_http_is_refused_as_all_is_and_fills_no_log(serving, caplog):
     wire = serving()
     wire.sendall(b"\x16\x03\x01 hello\r\n\r\n")
     head, _, body = answer(wire).partition("\r\n\r\n")
     assert head.startswith("HTTP/1.1 400 ")
     assert set(json.loads(body)) == {"error"}
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("hosts", [b"Host: x\r\nHost: x\r\n", b"HOST: x\r\nX: y\r\nhost: evil.example\r\n"])

@@ -301,7 +301,6 @@ def _logging(home: Path) -> Iterator[Callable[[str], None]]:
         BackgroundHandler(terminal, _OneLine("fairlead: %(message)s")),
         BackgroundHandler(file, logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")),
     ]
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # invalid requests from strangers would fill the log
     logging.basicConfig(level=logging.WARNING, handlers=handlers)
     logging.getLogger("fairlead").setLevel(logging.INFO)  # reports preemptions
     try:

@@ -54,6 +54,7 @@ class WebServer:
         self._config = uvicorn.Config(
             leaving,
             log_config=None,
+            log_level="error",  # invalid requests from strangers would fill the log
             access_log=False,
             timeout_graceful_shutdown=2,
             timeout_keep_alive=keep_alive,
