@@ -23,10 +23,10 @@ from fairlead.scheduler.history import begin_ticks, coarsen, reset_changed_histo
 from fairlead.scheduler.job_caps import admit, count_admitted, leave
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.view import BEGAN, CLAIM_DUE, CYCLE, DEBTS_AT, ENDED, IDLE_BUDGET, NEXT_TICK
-from fairlead.scheduler.queue_tree import beside, mark_exact, up_to_root
+from fairlead.scheduler.queue_tree import beside, by_weight, mark_exact, up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, JOB, PLACED, REVOKE, REVOKING, SUCCEEDED, TRANSITIONS, WAITING
-from fairlead.scheduler.tables import APART, F64, GUARANTEE, I64, NONE, RESERVATION, WHY, Bools, vector
+from fairlead.scheduler.tables import APART, GUARANTEE, I64, NONE, RESERVATION, WHY, Bools, vector
 
 LONGEST_DELAY = 3600.0
 """Seconds to which the delays between a task's attempts grow."""
@@ -478,19 +478,10 @@ def _keep_safe(state: State, fact: facts.TasksRevoked, claim: facts.Claim) -> No
     most = state.cluster.open - beside(queues.guarantee[:n], queues.parent[:n])
     for row, ran in zip(state.job_rows(fact.job).tolist(), (fact.at - began).tolist(), strict=True):
         needs = state.shapes.demand[jobs.shape_row[row]] * (jobs.tasks[row] if jobs.gang[row] else 1)
-        left = np.maximum(most[jobs.queue[row]], _entitled(state, int(jobs.queue[row]), runs))
+        left = np.maximum(most[jobs.queue[row]], by_weight(queues, int(jobs.queue[row]), runs, state.cluster.open.astype(float)))
         if claim.oversized or (not jobs.revocable[row] and (needs > left).any()):
             usual = scheduling.p90_duration(state.view(), row)
             jobs.safe_for[row] = max(jobs.safe_for[row], 1.0, 2 * ran, usual if usual < np.inf else 0.0)
-
-
-def _entitled(state: State, leaf: int, runs: Bools) -> F64:
-    """Return what the weights on its path entitle a leaf to, among the siblings that run."""
-    queues, amount = state.queues, state.cluster.open.astype(float)
-    for q in up_to_root(queues, leaf)[:-1]:
-        siblings = np.flatnonzero(runs & (queues.parent[: queues.n] == queues.parent[q]))
-        amount *= queues.weight[q] / np.maximum(queues.weight[siblings].sum(axis=0), queues.weight[q])
-    return amount
 
 
 def _tasks_expired(state: State, fact: facts.TasksExpired) -> None:

@@ -12,7 +12,7 @@ from fairlead.model import specs
 from fairlead.policies import HALF_LIVES, YARN, code_of, fairtree, resources_of
 from fairlead.policies.fairtree import PERIOD
 from fairlead.scheduler.kernel.constants import FIXED_POINT_ONE
-from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Bools, Queues, vector
+from fairlead.scheduler.tables import F64, I64, NONE, UNLIMITED, Bools, Queues, vector
 
 TICKS_PER_HALF_LIFE = 1024
 """Ticks per half-life, unless they would be shorter than SHORTEST_TICK_SECONDS."""
@@ -325,6 +325,14 @@ def up_to_root(table: Queues, row: int) -> list[int]:
     while found[-1] != 0:
         found.append(int(table.parent[found[-1]]))
     return found
+
+
+def by_weight(table: Queues, row: int, active: Bools, whole: F64) -> F64:
+    """Return what the weights on its path entitle a queue to of a whole, among those of its siblings that are active."""
+    for q in up_to_root(table, row)[:-1]:
+        siblings = active & (table.parent[: table.n] == table.parent[q])
+        whole = whole * (table.weight[q] / np.maximum(table.weight[: table.n][siblings].sum(axis=0), table.weight[q]))
+    return whole
 
 
 def mark_exact(table: Queues) -> None:

@@ -26,6 +26,7 @@ from fairlead.scheduler.entitlements import Parts, most_now, parts_of, problem_o
 from fairlead.scheduler.facts import Attempts, Fact, NodesClaimed, TasksFinished, TasksRevoked
 from fairlead.scheduler.feasibility import hosts, never_starting
 from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NONLENDABLE
+from fairlead.scheduler.queue_tree import by_weight
 from fairlead.scheduler.reports.explain import leaves_in_turn
 from fairlead.scheduler.reports.preemptions import RevocationCheck
 from fairlead.scheduler.reports.reservations import Promises, describe_holds
@@ -395,7 +396,9 @@ def _turns(state: State, cycle: Cycle) -> dict[int, tuple[float, list[str]]]:
 
 def _problem(state: State, leaves: I64, wanted: F64, tasks: I64) -> Problem:
     """Return the leaves as users, in floating point: exact enough within one task, and fast."""
-    weight = np.array([_part(state, int(q), len(leaves), tasks) for q in leaves])
+    # Relative to an equal part, so that shares of queues with equal weights stay as they are.
+    equal = np.full(len(state.resources), float(len(leaves)))
+    weight = np.array([by_weight(state.queues, int(q), tasks > 0, equal) for q in leaves])
     problem = problem_of(state, leaves, wanted, tasks, weight)
     # A queue that needs a resource of which the cluster has none can use nothing.
     hopeless = ((problem.demand > 0) & (problem.capacity == 0)).any(axis=1)
@@ -403,20 +406,6 @@ def _problem(state: State, leaves: I64, wanted: F64, tasks: I64) -> Problem:
     names = [state.display_name(name) for name in problem.users]
     limit = most_now(state)[leaves]
     return replace(problem, tasks=np.where(hopeless, 0.0, most), users=names, limit=np.where(limit < np.inf, limit, -1))
-
-
-def _part(state: State, q: int, leaves: int, tasks: I64) -> list[float]:
-    """Return a queue's part of each resource: its weight among its active siblings, times its parent's part.
-
-    Relative to an equal part, so that shares of queues with equal weights stay as they are.
-    """
-    queues = state.queues
-    part = np.full(len(state.resources), float(leaves))
-    while queues.parent[q] != NONE:
-        siblings = np.flatnonzero((queues.parent[: queues.n] == queues.parent[q]) & (tasks > 0))
-        part *= queues.weight[q] / queues.weight[siblings].sum(axis=0)
-        q = int(queues.parent[q])
-    return part.tolist()
 
 
 def _shares(problem: Problem, amounts: Numbers) -> Numbers:
