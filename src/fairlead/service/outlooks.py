@@ -1,8 +1,9 @@
 """Predictions of job starts, for all callers, in a thread that the scheduler never waits for.
 
-The scheduler's thread only copies its state, at most once a second. All callers with the same question within that second share
-the answer. A prediction is remembered until its job starts, and its outcome calibrates later intervals. A file beside
-the journal keeps them across restarts. A recently submitted job is predicted now and then, to learn even if nobody asks.
+The scheduler's thread only copies its state, at most once a second and after a change by people. All callers with the same
+question until then share the answer. A prediction is remembered until its job starts, and its outcome calibrates later
+intervals. A file beside the journal keeps them across restarts. A recently submitted job is predicted now and then, to learn
+even if nobody asks.
 """
 
 import asyncio
@@ -41,9 +42,9 @@ from fairlead.simulate.outlook import Calibration, Outlook, outlook, settled
 log = logging.getLogger("fairlead")
 
 FRESH_SECONDS = 1.0
-"""How long a copy of the state, and an answer made from it, are used, unless somebody changes what is asked about."""
+"""How long a copy of the state, and an answer made from it, are used, if there is no change by people."""
 CHANGES = (Configured, JobEdited, JobHeld, JobReleased, NodeDrained, NodeResumed)
-"""What people change and then look at: no copy from before is used."""
+"""Changes by people, who then look at the forecast."""
 MOST_ASKED = 16
 """Waiting questions; more are refused."""
 ANSWER_SECONDS, PER_TASK_SECONDS = 0.75, 2e-6
