@@ -1035,6 +1035,11 @@ def test_the_audit_tells_shares_beside_the_parts_that_they_are_compared_with():
     alone.submit("a", {"cpu": 1}, 20)
     alone.submit("b", {"cpu": 1})
     alone.decide()
+    assert fairness(alone)[0]["findings"][-1]["text"] == (
+        "share/entitlement of the only queue with unmet demand: a, 90.0% of 75.0%"
+    )
+    alone.submit("b", {"cpu": 1}, 20)
+    alone.end(1, 6)
     assert fairness(alone)[0]["findings"][-1]["text"] == "all queues with unmet demand have the same share/entitlement"
 
 

@@ -370,9 +370,11 @@ def _gap(problem: Problem, used: Numbers, entitled: Numbers, wanting: Bools) -> 
         return Finding("gap", None, "every queue has all that it can use")
     ratio = used[rows] / entitled[rows]
     least, most = int(rows[np.argmin(ratio)]), int(rows[np.argmax(ratio)])
+    low, high = (f"{problem.users[row]}, {used[row]:.1%} of {entitled[row]:.1%}" for row in (least, most))
+    if len(rows) == 1:
+        return Finding("gap", None, f"share/entitlement of the only queue with unmet demand: {low}")
     if np.isclose(ratio.min(), ratio.max()):
         return Finding("gap", None, "all queues with unmet demand have the same share/entitlement")
-    low, high = (f"{problem.users[row]}, {used[row]:.1%} of {entitled[row]:.1%}" for row in (least, most))
     text = f"share/entitlement of queues with unmet demand: lowest {low}; highest {high}"
     return Finding("gap", None, text, problem.users[least], problem.users[most])
 
