@@ -51,7 +51,7 @@ def options(name: str) -> str:
                 "" if flag else " " + (parameter.metavar or "|".join(parameter.type_descriptor.choices or ["VALUE"]))
             )
         label = label.replace("|", "\\|")
-        default = parameter.default
+        default = ",".join(parameter.default) if isinstance(parameter.default, list) else parameter.default
         shown = "" if default in (None, False, "", [], ()) or callable(default) else f" Default: `{default}`."
         lines.append(f"| `{label}` | {told}{shown} |")
     return "\n".join(lines) + "\n\n"

@@ -206,6 +206,8 @@ def test_the_policies_are_listed(call):
         (["problem.toml", "-p", "drf,"], "there is no policy ''"),
         (["problem.toml", "-p", "ceei", "--discrete"], "leave out discrete"),
         (["problem.toml", "--discrete", "--placement", "middle"], "write first, best or worst"),
+        (["problem.toml", "--placement", "worst"], "--placement: needs --discrete"),
+        (["problem.toml", "-p", "drf", "-p", "fair"], "there is no policy 'fair'"),
     ],
 )
 def test_wrong_input_is_one_line(call, arguments, wrong):

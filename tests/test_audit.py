@@ -434,7 +434,10 @@ def test_the_table_and_a_counterexample(call, tmp_path):
     [
         (["audit"], "audit what? Name a problem file, --live, or --over with a period"),
         (["audit", "problem.json", "--live"], "audit one thing at a time: a problem file, --live, or --over with a period"),
-        (["audit", "--live", "--report", "out.html"], "--live takes no --policy, --report"),
+        (["audit", "--live", "--report", "out.html"], "--report: has no effect with --live: omit it"),
+        (["audit", "--over", "1d", "--lies", "3"], "--lies: has no effect with --over: omit it"),
+        (["audit", "problem.json", "--all"], "--all: has no effect with a problem file: omit it"),
+        (["audit", "problem.json", "--allocation", "few.json", "-p", "drf"], "--policy: has no effect with --allocation"),
         (["audit", "none.toml"], "none.toml: cannot be read"),
         (["audit", "problem.json", "-p", "fair"], "there is no policy 'fair'"),
         (["audit", "problem.json", "-p", "ceei", "--discrete"], "leave out discrete"),
@@ -447,6 +450,7 @@ def test_the_table_and_a_counterexample(call, tmp_path):
         (["properties", "--show", "asset/fair"], "there is no property 'fair'"),
         (["properties", "--show", "fair/bottleneck"], "there is no policy 'fair'"),
         (["properties", "-p", "fair"], "there is no policy 'fair'"),
+        (["properties", "--show", "drf/bottleneck", "-p", "drf"], "--policy: has no effect with --show"),
     ],
 )
 def test_wrong_input_is_one_line(call, tmp_path, arguments, wrong):

@@ -726,6 +726,9 @@ def test_a_port_of_ones_own_scheduler_takes_a_token(live):
         (["--listen", "127.0.0.1:0", "--port", "0"], "write one of them"),
         (["--tls-cert", "x.pem"], "for which port"),
         (["--tls-key", "x.pem"], "needs the certificate"),
+        (["--name", "a.example"], "--name: needs --listen HOST:PORT"),
+        (["--insecure"], "--insecure: needs --listen or --mesos, without --tls-cert"),
+        (["--lost-after", "9"], "--lost-after: needs --nodes or --engine ray"),
         (["--listen", "127.0.0.1:0", "--tls-cert", "x.pem"], "x.pem: not a certificate"),
     ],
 )

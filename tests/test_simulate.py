@@ -723,6 +723,8 @@ def test_machines_and_the_tree_come_from_a_configuration(call, tmp_path):
             "policy asset:gpu=2 fails: PolicyError: asset: there is no 'gpu'",
         ),
         (["simulate", "trace.csv", "--nodes", "2", "--node", "cpu"], "--node 'cpu'"),
+        (["simulate", "trace.csv", "--node", "cpu=3"], "--node cpu=3: needs --nodes, the number of such machines"),
+        (["sweep", "trace.csv", "--out", "o", "--node", "cpu=3"], "--node cpu=3: needs --nodes"),
         (["simulate", "trace.csv", "--nodes", "2", "--node", "cpu=0"], "is not a capacity"),
         (["simulate", "trace.csv", *MACHINES, "--from", "soon"], "--from 'soon'"),
         (["simulate", "trace.csv", *MACHINES, "--from", "9h"], "there are no jobs in this part"),

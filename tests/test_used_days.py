@@ -203,6 +203,7 @@ def test_usage_is_asked_for_by_day_queue_and_job(idle):
     assert lines[0].endswith("peak_memory_bytes,waiting,calls,call_hours,entitled_share_hours,had_share_hours")
     assert any(line.split(",")[1] == "A" for line in lines[1:])
     assert f"\n{job}," in idle.ok("usage", "--by", "job", "--csv")
+    assert idle.ok("usage", "--by", "day", "--by", "queue", "--since", "2020-01-01", "--csv").splitlines()[0] == lines[0]
     assert "-W" in idle.ok("usage", "--by", "week")
     assert "entitled" in idle.ok("usage", "--by", "queue")
     told = json.loads(idle.ok("usage", "--since", "2020-01-01", "--until", "2020-02-01", "--json"))

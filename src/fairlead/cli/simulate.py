@@ -29,6 +29,7 @@ from fairlead.simulate.workload import TraceError, Workload, check_leaves, synth
 
 DEFAULT_ANSWERS = "hold=1s,refuse=5s"
 """Default of --framework: how frameworks answer offers."""
+DEFAULT_NODE = "cpu=12,memory=48GiB"
 
 
 def run_simulations(asked: Any) -> None:
@@ -96,6 +97,8 @@ def _points(
 ) -> list[Point]:  # fmt: skip
     """Return the simulations that the options ask for, in the order of their results."""
     framework = _framework(asked.offers, asked.framework)
+    if asked.node and not any(sizes):
+        raise Failure(f"--node {asked.node}: needs --nodes, the number of such machines: add it")
     given = asked.columns  # a file, or the name of a mapping that is known
     source = (trace, asked.kind or "", str(given.absolute() if given.exists() else given) if given else "")
     seeds = _drawing_seeds(source, scales, _numbers("--seed", asked.seed, int))
@@ -105,11 +108,11 @@ def _points(
     warm_up = seconds("--warm-up", asked.warm_up or None) or 0.0
     return [
         Point(
-            trace, source[1], policy, scale, speed, begin, until, size, asked.node, seed, asked.skip_bad, tree,
+            trace, source[1], policy, scale, speed, begin, until, size, asked.node or DEFAULT_NODE, seed, asked.skip_bad, tree,
             (*(asked.changes or ()), *mode), half_life, offers, framework if offers else "", warm_up, source[2],
         )
         for policy, mode, offers, tree, half_life, scale, speed, size in itertools.product(
-            asked.policy.split(","), _modes(asked.revoke), ["", asked.offers] if asked.offers else [""], trees,
+            ",".join(asked.policy).split(","), _modes(asked.revoke), ["", asked.offers] if asked.offers else [""], trees,
             map(_half_life, histories), scales, speeds, sizes,
         )
         for seed in seeds[scale]

@@ -40,7 +40,7 @@ from fairlead.service.serve import EngineMaker, SchedulerFailed, serve
 from fairlead.sockets import is_loopback
 
 LOST_AFTER_SECONDS = 30.0
-"""Silence after which a node ends its tasks."""
+"""Default of --lost-after: silence after which a node ends its tasks."""
 TAKE_OVER_SECONDS = 60.0
 """For an older scheduler to end."""
 
@@ -61,7 +61,7 @@ class UpOptions(NamedTuple):
     drop_nodes: Sequence[str] = ()
     engine: str = "local"
     ray_address: str | None = None
-    lost_after: float = LOST_AFTER_SECONDS
+    lost_after: float | None = None
     mesos: str | None = None
     mesos_principals: Path | None = None
     nodes: str | None = None
@@ -151,6 +151,8 @@ def _engine(options: UpOptions, home: Path, configuration: Configuration, say: C
     if options.engine == "local":
         if options.ray_address is not None:
             raise Refused("--ray-address: needs --engine ray")
+        if options.lost_after is not None and options.nodes is None:
+            raise Refused("--lost-after: needs --nodes or --engine ray")
         return _joined_engine(options, home, configuration) if options.nodes is not None else None
     if options.nodes is not None:
         raise Refused("--nodes: with --engine ray the nodes are Ray's: omit one of them")
@@ -167,7 +169,7 @@ def _engine(options: UpOptions, home: Path, configuration: Configuration, say: C
         os.environ["RAY_AUTH_MODE"] = "token"  # else anyone who reaches Ray could run commands as root
     address = _ray_address(options)
     say(f"using the nodes of the Ray cluster at {address}")
-    policy = LeasePolicy(options.lost_after, GRACE)
+    policy = LeasePolicy(options.lost_after or LOST_AFTER_SECONDS, GRACE)
     return lambda wake: RayEngine(Serving(home, wake, policy, (host_towards(address), 0), options.system), address)
 
 
@@ -181,7 +183,7 @@ def _joined_engine(options: UpOptions, home: Path, configuration: Configuration)
     if len(configuration.nodes) > 1:
         raise Refused(f"{options.config}: [[node]]: with --nodes this machine is one node: name one")
     own = configuration.nodes[0] if configuration.nodes else this_machine(configuration.system)
-    policy = LeasePolicy(options.lost_after, GRACE)
+    policy = LeasePolicy(options.lost_after or LOST_AFTER_SECONDS, GRACE)
     where = options.socket or SYSTEM_SOCKET
     checkpoints = where.with_name(f"{where.name}.checkpoints") if options.system else None
     make_home(home)
@@ -232,6 +234,10 @@ def _where(options: UpOptions, home: Path) -> Where:
     host, port = _host_and_port(options.listen, "--listen") if options.listen is not None else ("127.0.0.1", options.port)
     if options.tls_cert is None and options.tls_key is not None:
         raise Refused("--tls-key: needs the certificate: name it with --tls-cert")
+    if options.names and port is None:
+        raise Refused("--name: needs --listen HOST:PORT")
+    if options.insecure and ((port is None and options.mesos is None) or options.tls_cert is not None):
+        raise Refused("--insecure: needs --listen or --mesos, without --tls-cert")
     if options.tls_cert is not None and port is None and options.mesos is None:
         raise Refused("--tls-cert: for which port? Name it with --listen HOST:PORT")
     if port is not None and not is_loopback(host) and options.tls_cert is None and not options.insecure:

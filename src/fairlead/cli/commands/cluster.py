@@ -36,7 +36,10 @@ RayAddress = Annotated[
     option("With --engine ray: Ray's head. Default: RAY_ADDRESS, or the cluster started on this machine.", metavar="HOST:PORT"),
 ]
 LostAfter = Annotated[
-    float, option("With --nodes or --engine ray: end a node's tasks after this many seconds without contact.", min=1, max=86400)
+    float | None,
+    option(
+        "With --nodes or --engine ray: end a node's tasks after this many seconds without contact. Default: 30.", min=1, max=86400
+    ),
 ]
 
 
@@ -71,7 +74,7 @@ def up(
     ] = [],  # noqa: B006
     engine: Annotated[Engines, option("Where tasks run: on local nodes or in a Ray cluster.")] = "local",
     ray_address: RayAddress = None,
-    lost_after: LostAfter = 30.0,
+    lost_after: LostAfter = None,
 ) -> None:
     """Start the scheduler, in the foreground.
 
@@ -195,12 +198,12 @@ def frameworks(as_json: Json = False) -> None:
 
 def usage(
     by: Annotated[
-        str,
+        list[str],
         option(
             "Group by user, queue, job, day or week; several with commas.",
             autocompletion=values.some_of(lambda: ("user", "queue", "job", "day", "week")),
         ),
-    ] = "user",
+    ] = ["user"],  # noqa: B006
     since: Annotated[str, option("How far back to count, or a date: 12h, 7d, 2026-11-01.")] = "7d",
     until: Annotated[str | None, option("The end: a date, or how long ago. Default: now.")] = None,
     as_csv: Annotated[bool, option("Print CSV instead of a table.", "--csv")] = False,
@@ -215,7 +218,7 @@ def usage(
     """
     from fairlead.cli.usage import print_usage
 
-    print_usage(by, since, until, as_csv, as_json)
+    print_usage(",".join(by), since, until, as_csv, as_json)
 
 
 def top(

@@ -17,20 +17,27 @@ if TYPE_CHECKING:
 
 MOST_USERS = 2000
 """Users of a problem; the pairwise comparison of more takes hours."""
+AUDITED = {
+    "--live": ("live", "show_all"),
+    "--over": ("over", "journal", "starved_after", "report", "show_all"),
+    "--allocation": ("allocation", "discrete", "report"),
+    "a problem file": ("policy", "discrete", "lies", "report"),
+}
+"""What `fairlead audit` audits, and the options that it then has."""
 
 
 def allocate(
     problem: Annotated[Path, typer.Argument(help="problem.toml or .json: the capacity, and the users with their demands.")],
-    policy: Annotated[str, of_policies("One or more, separated by commas; `fairlead policies` lists them.")] = "drf",
+    policy: Annotated[list[str], of_policies("One or more, separated by commas; `fairlead policies` lists them.")] = ["drf"],  # noqa: B006
     exact: Annotated[bool, option("Compute with exact fractions.", "--exact")] = False,
     discrete: Annotated[bool, option("Allocate whole tasks, one at a time.", "--discrete")] = False,
     placement: Annotated[
-        str,
+        str | None,
         option(
-            "With --discrete and several machines: first, best or worst fit.",
+            "With --discrete and several machines: first, best or worst fit. Default: first.",
             autocompletion=values.one_of("first", "best", "worst"),
         ),
-    ] = "first",
+    ] = None,
     steps: Annotated[bool, option("With --discrete: show each step.", "--steps")] = False,
     plot: Annotated[Path | None, option("Plot the allocations to this .html file.")] = None,
     as_json: Json = False,
@@ -47,12 +54,14 @@ def allocate(
     from fairlead.policies.contract import PolicyError
     from fairlead.policies.registry import find_policy
 
-    if placement not in ("first", "best", "worst"):
+    if placement not in (None, "first", "best", "worst"):
         raise Failure(f"--placement {placement!r}: write first, best or worst")
+    if placement is not None and not (discrete or steps):
+        raise Failure("--placement: needs --discrete")
     check_page("--plot", plot)
-    found, refused, where = [], [], cast(Any, placement)
+    found, refused, where = [], [], cast(Any, placement or "first")
     read = read_problem(problem)
-    for chosen in [find_policy(name) for name in policy.split(",")]:
+    for chosen in map(find_policy, ",".join(policy).split(",")):
         try:
             found.append(allocation.allocate(read, chosen, exact=exact, discrete=discrete or steps, placement=where))
         except PolicyError as error:
@@ -97,7 +106,7 @@ def policies(as_json: Json = False) -> None:
 def audit(
     ctx: typer.Context,
     problem: Annotated[Path | None, typer.Argument(help="problem.toml or .json, as for `allocate`.")] = None,
-    policy: Annotated[str, of_policies("One or more, separated by commas.")] = "drf",
+    policy: Annotated[list[str], of_policies("One or more, separated by commas.")] = ["drf"],  # noqa: B006
     allocation: Annotated[Path | None, option("Audit this allocation instead: a file with tasks = { A = 3, B = 2 }.")] = None,
     live: Annotated[bool, option("Audit what the scheduler runs now.", "--live")] = False,
     over: Annotated[str, option("Audit a past period, such as 7d: who was wronged over it, and who starved.")] = "",
@@ -119,17 +128,15 @@ def audit(
     if named != 1:
         asked = "one thing at a time:" if named else "what? Name"
         raise Failure(f"audit {asked} a problem file, --live, or --over with a period")
+    what = "--live" if live else "--over" if over else "--allocation" if allocation else "a problem file"
+    for param in ctx.command.params:
+        if is_given(ctx, param.name or "") and param.name not in ("problem", "as_json", *AUDITED[what]):
+            raise Failure(f"{param.opts[0]}: has no effect with {what}: omit it")
     if over:
         from fairlead.cli.over_time import audit_over_time
 
-        if allocation or discrete or is_given(ctx, "policy"):
-            raise Failure("--over takes no --policy, --allocation or --discrete: it audits what actually ran")
         audit_over_time(over, journal, starved_after, report, show_all, as_json)
         return
-    if journal or starved_after:
-        raise Failure("--journal and --starved-after need --over with a period, such as 7d")
-    if live and (report or allocation or discrete or is_given(ctx, "policy")):
-        raise Failure("--live takes no --policy, --report, --allocation or --discrete: it audits what runs now")
     if live:
         from fairlead.cli.tables import most_leaves, show_fairness
 
@@ -138,11 +145,11 @@ def audit(
         print_json(found) if as_json else show_fairness(found, most_leaves(show_all))
         return
     assert problem is not None
-    _audit(problem, policy.split(","), allocation, discrete, lies, report, as_json)
+    _audit(problem, ",".join(policy).split(","), allocation, discrete, lies, report, as_json)
 
 
 def properties(
-    policy: Annotated[str | None, of_policies("One or more. Default: all policies.")] = None,
+    policy: Annotated[list[str], of_policies("One or more. Default: all policies.")] = [],  # noqa: B006
     cases: Annotated[int, option("Random cases to try for each.", min=1, max=10_000_000)] = 600,
     seed: Annotated[int, option("Random seed; the same seed gives the same cases.", min=0)] = 0,
     zeros: Annotated[bool, option("Include users who need none of some resource.", "--zeros")] = False,
@@ -165,6 +172,8 @@ def properties(
 
     check_page("--report", report)
     if show is not None:
+        if policy:
+            raise Failure("--policy: has no effect with --show, which names its policy: omit one of them")
         whose, _, name = show.rpartition("/")
         if not whose:
             raise Failure(f"--show {show!r}: write POLICY/PROPERTY, such as asset/sharing-incentive")
@@ -172,7 +181,7 @@ def properties(
     else:
         with progress(MofNCompleteColumn()) as bars:
             bar = bars.add_task("searching", total=None)
-            chosen = policy.split(",") if policy else every_policy()
+            chosen = ",".join(policy).split(",") if policy else every_policy()
             verdicts = search_all(chosen, seed, cases, zeros, lambda done, of: bars.update(bar, completed=done, total=of))
     if as_json:
         print_json({"seed": seed, "zeros": zeros, "properties": [v.to_dict() for v in verdicts]})

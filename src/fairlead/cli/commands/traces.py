@@ -51,7 +51,7 @@ Framework = Annotated[
 ]
 Nodes = Annotated[int, option("Use N identical machines instead of the trace's or the configuration's.", min=0, max=1_000_000)]
 Sizes = Annotated[str, option("Numbers of identical machines, separated by commas; 0: the trace's.")]
-OneNode = Annotated[str, option("Capacity of each of --nodes.")]
+OneNode = Annotated[str, option("Capacity of each of --nodes. Default: cpu=12,memory=48GiB.")]
 History = Annotated[str, option("Half-life of past usage, such as 7d, or none. Default: that of --config, or 1d.")]
 Histories = Annotated[str, option("Half-lives of past usage, such as 1d,none. Default: that of --config, or 1d.")]
 Speed = Annotated[float, option("Multiply the arrival rate of jobs.", min=1e-6, max=1e6)]
@@ -68,15 +68,15 @@ Engine = Annotated[
     ),
 ]
 Workers = Annotated[int | None, option("Processes on this machine.", min=1, max=1024)]
-Policies = Annotated[str, of_policies(SIMULATED, values.all_policies)]
+Policies = Annotated[list[str], of_policies(SIMULATED, values.all_policies)]
 SweptPolicies = Annotated[
-    str, of_policies("One or more, separated by commas. Default: as configured, or drf.", values.all_policies)
+    list[str], of_policies("One or more, separated by commas. Default: as configured, or drf.", values.all_policies)
 ]
 
 
 def simulate(
-    trace: Trace, policy: Policies = "", kind: Format = None, columns: Columns = None, nodes: Nodes = 0,
-    node: OneNode = "cpu=12,memory=48GiB", config: Config = None, changes: Set = None, history: History = "", revoke: Revoke = "",
+    trace: Trace, policy: Policies = [], kind: Format = None, columns: Columns = None, nodes: Nodes = 0,  # noqa: B006
+    node: OneNode = "", config: Config = None, changes: Set = None, history: History = "", revoke: Revoke = "",
     offers: Offers = "", framework: Framework = "", speed: Speed = 1.0, scale: Scale = 1.0, start: From = "", end: To = "",
     warm_up: WarmUp = "", seed: Seeds = "0", skip_bad: SkipBad = False, out: Tables = None, report: Report = None,
     as_json: Json = False,
@@ -94,8 +94,8 @@ def simulate(
 
 
 def sweep(
-    trace: Trace, out: Results, policy: SweptPolicies = "", kind: Format = None, columns: Columns = None, scale: Scales = "1",
-    nodes: Sizes = "0", node: OneNode = "cpu=12,memory=48GiB", config: Configs = "", changes: Set = None, speed: Speeds = "1",
+    trace: Trace, out: Results, policy: SweptPolicies = [], kind: Format = None, columns: Columns = None, scale: Scales = "1",  # noqa: B006
+    nodes: Sizes = "0", node: OneNode = "", config: Configs = "", changes: Set = None, speed: Speeds = "1",
     history: Histories = "", seed: Seeds = "0", revoke: Revoke = "", offers: Offers = "", framework: Framework = "",
     start: From = "", end: To = "", warm_up: WarmUp = "", skip_bad: SkipBad = False, engine: Engine = "local",
     workers: Workers = None, report: Report = None, as_json: Json = False,
