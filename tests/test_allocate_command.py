@@ -11,6 +11,7 @@ import pytest
 from conftest import FAIRLEAD
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.policies.registry import find_policy
+from forked import status_of
 
 PROBLEM = """
 capacity = { cpu = 9, memory = "18Gi" }
@@ -154,13 +155,13 @@ def test_a_policy_of_ones_own_as_documented(call, tmp_path, monkeypatch):
         share = [{queue["name"]: queue["share"] for queue in run["over time"]["queues"]} for run in runs]
         assert share[0]["big"] > share[1]["big"], "as many tasks, of three times the size"
     for words, why in [
-        (("allocate", "problem.toml", "-p", "lost"), "lost: its module nowhere cannot be loaded: ModuleNotFoundError"),
-        (("allocate", "problem.toml", "-p", "empty"), "empty: is not a policy: it needs a name, and a method"),
+        (("allocate", "problem.toml", "-p", "lost"), "--policy: lost: its module nowhere cannot be loaded: ModuleNotFoundError"),
+        (("allocate", "problem.toml", "-p", "empty"), "--policy: empty: is not a policy: it needs a name, and a method"),
         (("simulate", "t.csv", "--nodes", "1", "-p", "whole"), "whole: has no method divide(problem), by which queues"),
-        (("simulate", "t.csv", "--nodes", "1", "-p", "equal-tasks:a"), "'equal-tasks:a': equal-tasks is written"),
+        (("simulate", "t.csv", "--nodes", "1", "-p", "equal-tasks:a"), "--policy: 'equal-tasks:a': equal-tasks is written"),
     ]:
         result = call(*words)
-        assert (result.returncode, result.stdout) == (1, ""), words
+        assert (result.returncode, result.stdout) == (status_of(result.stderr), ""), words
         assert result.stderr.startswith(f"fairlead: {why}"), result.stderr
         assert result.stderr.count("\n") == 1
 
@@ -212,7 +213,7 @@ def test_the_policies_are_listed(call):
 )
 def test_wrong_input_is_one_line(call, arguments, wrong):
     result = call("allocate", *arguments)
-    assert (result.returncode, result.stdout) == (1, "")
+    assert (result.returncode, result.stdout) == (status_of(result.stderr), "")
     assert wrong in result.stderr
     assert result.stderr.count("\n") == 1
 

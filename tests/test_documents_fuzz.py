@@ -200,7 +200,7 @@ def test_a_report_is_never_written_over_what_is_no_page(command, words):
     Path("t.csv").write_text("mine")
     refused = command(*words.split(), "--report", "t.csv")
     assert refused.stderr == "fairlead: --report t.csv: writes HTML: name a file that ends in .html\n"
-    assert (refused.returncode, Path("t.csv").read_text()) == (1, "mine")
+    assert (refused.returncode, Path("t.csv").read_text()) == (2, "mine")
 
 
 def test_a_page_is_written_to_what_a_browser_opens(command):

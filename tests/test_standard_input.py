@@ -254,7 +254,7 @@ def is_a_terminal(live, *argv):
 
 
 def test_run_is_a_terminal_when_asked_to_be(idle):
-    assert idle.call("run", "--pty", "-q", "A", "--", "true", input="").stderr.startswith("fairlead: --pty: standard input is no")
+    assert idle.call("run", "--pty", "-q", "A", "--", "true", input="").stderr.startswith("fairlead: standard input is no")
     is_a_terminal(idle, "run", "--pty", "-q", "A")
     ours, theirs = pty.openpty()
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("4H", 33, 77, 0, 0))

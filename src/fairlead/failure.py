@@ -1,11 +1,14 @@
-"""The exception that a command ends with: one line on standard error and exit status 1."""
+"""The exception that a command ends with: one line on standard error and exit status 1, or 2 for an option."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class Failure(Exception):
-    """What a person can put right; the message names the fault, its place and the remedy."""
+    """What a person can put right; the message names the fault, its place and the remedy.
+
+    It begins with an option only if that is wrong whatever the state; the exit status is then 2.
+    """
 
 
 @contextmanager

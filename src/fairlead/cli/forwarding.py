@@ -38,7 +38,7 @@ class Forwarder:
 
     def __init__(self, connection: Connection, port: int) -> None:
         self._connection, self._job = connection, 0
-        with failing(f"--port {port}: 127.0.0.1:{port} cannot be used here: ", OSError, after=": name another"):
+        with failing(f"127.0.0.1:{port} cannot be used here: ", OSError, after=": name another --port"):
             self._listener = socket.create_server(("127.0.0.1", port), backlog=128)
         self._room = threading.Semaphore(MOST_CONNECTIONS)
         self._told: set[str] = set()

@@ -36,7 +36,7 @@ def find_tasks(
         if job["indices"]:
             return [task for task in all_tasks(connection, job["id"], status) if first <= task["known_as"] <= last][:10_000], 0
         if first >= job["tasks"] or last < first:
-            raise Failure(f"--tasks {indices!r}: the tasks of job {job['id']} are 0 to {job['tasks'] - 1}")
+            raise Failure(f"job {job['id']} has no task {indices}: its tasks are 0 to {job['tasks'] - 1}")
         found = connection.get(path, first=first, limit=min(10_000, last - first + 1), status=status)["tasks"]
         return [task for task in found if task["index"] <= last], 0
     wanted = ORDER if status is None else (status,)

@@ -149,7 +149,10 @@ def _fairlead(
 
 
 def main() -> None:
-    """Run the command line. An error is one line on standard error; exit status 1, or 2 for wrong usage."""
+    """Run the command line. An error is one line on standard error; exit status 1, or 2 for wrong usage.
+
+    A message that begins with an option is about how that is written, which is wrong usage.
+    """
     if sys.platform == "win32":
         _fail("fairlead runs on Linux, and this is Windows: use WSL, a Linux within Windows")
     handle_interrupts()
@@ -167,7 +170,8 @@ def _run() -> None:
     except ServiceError as error:
         from fairlead.cli.job_options import with_option_names
 
-        _fail(with_option_names(str(error)))
+        of_state = error.status != 422 and str(error).startswith(("demand: ", "after: "))
+        _fail(with_option_names(str(error)), 1 if of_state else None)
     except KeyboardInterrupt:
         sys.exit(130)
     except SystemError as error:  # an interrupt inside compiled code arrives as this
@@ -179,6 +183,6 @@ def _run() -> None:
         sys.exit(130)
 
 
-def _fail(message: str, code: int = 1) -> NoReturn:
+def _fail(message: str, code: int | None = None) -> NoReturn:
     print(f"fairlead: {plain_lines(message)}", file=sys.stderr)
-    sys.exit(code)
+    sys.exit(code or (2 if message.startswith("--") else 1))

@@ -16,6 +16,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 import fairlead
+from fairlead.cli.parsing import USAGE
 from fairlead.cli.scheduler import say
 from fairlead.data_folder import home_folder, make_home, remove_folder, write_private
 from fairlead.engines.local.checkpoints import shared_checkpoints
@@ -275,5 +276,5 @@ def _host_and_port(address: str) -> tuple[str, int]:
     if not colon or address.endswith("]"):
         host, port = address, str(DEFAULT_PORT)
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise Failure(f"{address!r}: write HOST:PORT, as given to `fairlead up --nodes`")
+        raise USAGE(f"{address!r}: write HOST:PORT, as given to `fairlead up --nodes`")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -37,7 +37,7 @@ def targets_of(path: Path | None) -> Iterator[Targets]:
     if path is None:
         yield standard_targets()
         return
-    with failing(f"--output {path}: cannot be written: ", OSError):
+    with failing(f"{path}: cannot be written: ", OSError):
         file = path.open("wb")
     with file:
         yield {"out": file, "err": file}

@@ -146,7 +146,7 @@ def run_job(options: dict[str, Any]) -> int:
     from fairlead.cli.submitting import check_commands, fetch_files, with_sent
 
     if options["pty"] and not standard_input.is_terminal():
-        raise Failure("--pty: standard input is not a terminal: without --pty, it is sent to the command")
+        raise Failure("standard input is not a terminal: without --pty, it is sent to the command")
     nodes = options["nodes"]
     for one in ("pty", "port"):
         if options[one] and nodes is not None:

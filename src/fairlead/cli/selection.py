@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import option, queue_option
 from fairlead.cli.job_options import moment
+from fairlead.cli.parsing import USAGE
 from fairlead.client.connection import Connection
 from fairlead.failure import Failure
 from fairlead.plain_text import plain
@@ -107,11 +108,11 @@ def chosen_jobs(
     """
     words = list(words)
     if words and selection:
-        raise Failure(f"{verb} what? Name jobs, or select them with {selection.text}, not both")
+        raise USAGE(f"{verb} what? Name jobs, or select them with {selection.text}, not both")
     if words:
         return list(dict.fromkeys(whole_job(connection, word, "a job is named", "", unfinished) for word in words))
     if not selection:
-        raise Failure(f"{verb} what? Name jobs, such as 12, or select them, such as --name NAME")
+        raise USAGE(f"{verb} what? Name jobs, such as 12, or select them, such as --name NAME")
     jobs, _ = selected_jobs(connection, selection, mine=True)
     if not jobs:
         raise Failure(f"no jobs of yours with {selection.text}")

@@ -18,6 +18,7 @@ from fairlead.failure import Failure, failing
 from fairlead.model.documents import read_half_life
 from fairlead.model.quantity import plain_number
 from fairlead.plain_text import plain_lines
+from fairlead.policies.contract import PolicyError
 from fairlead.simulate.baselines import baseline_of
 from fairlead.simulate.configured import own_policy
 from fairlead.simulate.measure import over_seeds, summary, write_parquet
@@ -162,7 +163,7 @@ def _check_outputs(report: Path | None, out: Path | None = None) -> None:
     """Raise Failure before the simulation if its results could not be written after it."""
     check_page("--report", report)
     if out is not None and find_spec("pyarrow") is None:
-        raise Failure("--out needs pyarrow: pip install 'fairlead[simulate]'")
+        raise Failure("pyarrow is not installed here, and --out needs it: pip install 'fairlead[simulate]'")
     if report is not None and not report.absolute().parent.is_dir():
         raise Failure(f"{report}: folder {report.parent} does not exist: make it, or name another")
 
@@ -172,8 +173,9 @@ def _update(bars: Progress, bar: Any, done: float, of: float = 1.0) -> None:
 
 
 def _check_policies(points: list[Point]) -> None:
-    for policy in filter(None, dict.fromkeys(point.policy for point in points)):  # "": as configured
-        check_policy(policy)
+    with failing("--policy: ", PolicyError):
+        for policy in filter(None, dict.fromkeys(point.policy for point in points)):  # "": as configured
+            check_policy(policy)
 
 
 def _check_points(points: list[Point]) -> None:

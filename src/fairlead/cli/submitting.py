@@ -39,7 +39,7 @@ def read_options(ctx: typer.Context, command: list[str], jobs: str | None) -> li
     if jobs is not None:
         return read_jobs(jobs, options)
     if not command or not command[0]:
-        raise Failure("submit what? Write a command after `--`, such as: fairlead submit -- make")
+        raise USAGE("submit what? Write a command after `--`, such as: fairlead submit -- make")
     script = script_options(command[0], partial(_check_line, ctx), _labels)
     if script is None:
         return [{**options, "command": _as_program(options)}] if is_script(command[0]) else [options]

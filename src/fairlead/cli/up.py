@@ -16,14 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import typer
-
 import fairlead
 from fairlead.cli.background import Background, BackgroundHandler, append
 from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder, make_home, socket_of
 from fairlead.engines.contract import EngineError, LiveEngine
 from fairlead.engines.local.machine import kept, this_machine
 from fairlead.engines.step import GRACE
+from fairlead.failure import Failure
 from fairlead.journal import JournalError, head
 from fairlead.journal.sql import SqlStore
 from fairlead.locks import holding
@@ -72,10 +71,9 @@ MESOS_PORT = 5050
 
 
 def run_scheduler(options: UpOptions, started: Callable[[], None]) -> None:
-    """Run a scheduler until it is stopped; call `started` when it answers. Exits 1 with one line if it cannot start."""
+    """Run a scheduler until it is stopped; call `started` when it answers. Raises Failure if it cannot start."""
     if options.system and os.geteuid() != 0:
-        _say("--system: only root may start a machine-wide scheduler: use sudo; `fairlead up` starts one of your own")
-        raise typer.Exit(1)
+        raise Failure("only root may start a machine-wide scheduler: use sudo; without --system, `up` starts one of your own")
     home = (options.home or (SYSTEM_HOME if options.system else home_folder())).absolute()
     options = _absolute(options)
     if options.system:
@@ -102,8 +100,7 @@ def run_scheduler(options: UpOptions, started: Callable[[], None]) -> None:
                 on_stopping=partial(_stopping, say),
             )
     except (DocumentError, JournalError, EngineError, Refused, SchedulerFailed, OSError) as error:
-        _say(_text_of(error))
-        raise typer.Exit(1) from None
+        raise Failure(_text_of(error)) from None
     _say("stopped")
 
 
@@ -157,7 +154,7 @@ def _engine(options: UpOptions, home: Path, configuration: Configuration, say: C
     if options.nodes is not None:
         raise Refused("--nodes: with --engine ray the nodes are Ray's: omit one of them")
     if importlib.util.find_spec("ray") is None:
-        raise Refused("--engine ray: Ray is not installed here: pip install 'fairlead[ray]'")
+        raise Refused("Ray is not installed here, and --engine ray needs it: pip install 'fairlead[ray]'")
     if configuration.nodes:
         raise Refused(f"{options.config}: [[node]]: with --engine ray the nodes are Ray's: remove these")
     from fairlead.engines.ray import RayEngine, host_towards

@@ -316,7 +316,7 @@ def _refuse_unknown(state: State, drop: Sequence[str]) -> None:
             known = sorted(spec.name for spec, gone in zip(state.cluster.specs, state.nodes.forgotten, strict=False) if not gone)
             some = ", ".join(known[:8]) + " and others" * (len(known) > 8) if known else "none"
             raise EngineError(
-                f"--drop-node {name}: there is no such node: the journal knows {some}; name one of these, or leave it out"
+                f"there is no node {name} to drop: the journal knows {some}; name one of these, or leave out --drop-node"
             )
 
 

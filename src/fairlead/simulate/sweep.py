@@ -140,7 +140,7 @@ def sweep(
     done = len(points) - len(missing)
     progress(done, len(points))
     if engine not in ENGINES:
-        raise TraceError(f"unknown engine {engine!r} for a sweep: use {' or '.join(ENGINES)}")
+        raise TraceError(f"--engine {engine!r}: use {' or '.join(ENGINES)}")
     read = {source: read_source(*source) for source in {point.source for point, _ in missing}}
     for file, found in ENGINES[engine](read, missing, workers):
         part = file.with_suffix(".part")
@@ -168,7 +168,7 @@ def _on_ray(read: Mapping[Source, Workload], missing: Missing, _workers: int | N
     try:
         import ray
     except ImportError:
-        raise TraceError("--engine ray needs Ray: pip install 'fairlead[ray]'") from None
+        raise TraceError("Ray is not installed here, and --engine ray needs it: pip install 'fairlead[ray]'") from None
     try:
         ray.init(address=os.environ.get("RAY_ADDRESS", "auto"), ignore_reinit_error=True, log_to_driver=False)
     except ConnectionError:

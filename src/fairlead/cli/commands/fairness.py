@@ -8,6 +8,7 @@ import typer
 
 from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import All, Json, Report, is_given, of_policies, option
+from fairlead.cli.parsing import USAGE
 from fairlead.cli.scheduler import connect, print_json
 from fairlead.failure import Failure, failing
 from fairlead.plain_text import plain_lines
@@ -54,6 +55,7 @@ def allocate(
     from fairlead.policies.contract import PolicyError
     from fairlead.policies.registry import find_policy
 
+    names = _named(policy)
     if placement not in (None, "first", "best", "worst"):
         raise Failure(f"--placement {placement!r}: write first, best or worst")
     if placement is not None and not (discrete or steps):
@@ -61,7 +63,7 @@ def allocate(
     check_page("--plot", plot)
     found, refused, where = [], [], cast(Any, placement or "first")
     read = read_problem(problem)
-    for chosen in map(find_policy, ",".join(policy).split(",")):
+    for chosen in map(find_policy, names):
         try:
             found.append(allocation.allocate(read, chosen, exact=exact, discrete=discrete or steps, placement=where))
         except PolicyError as error:
@@ -127,7 +129,7 @@ def audit(
     named = (problem is not None) + live + bool(over)
     if named != 1:
         asked = "one thing at a time:" if named else "what? Name"
-        raise Failure(f"audit {asked} a problem file, --live, or --over with a period")
+        raise USAGE(f"audit {asked} a problem file, --live, or --over with a period")
     what = "--live" if live else "--over" if over else "--allocation" if allocation else "a problem file"
     for param in ctx.command.params:
         if is_given(ctx, param.name or "") and param.name not in ("problem", "as_json", *AUDITED[what]):
@@ -145,7 +147,7 @@ def audit(
         print_json(found) if as_json else show_fairness(found, most_leaves(show_all))
         return
     assert problem is not None
-    _audit(problem, ",".join(policy).split(","), allocation, discrete, lies, report, as_json)
+    _audit(problem, _named(policy), allocation, discrete, lies, report, as_json)
 
 
 def properties(
@@ -169,6 +171,7 @@ def properties(
     from fairlead.audit.report import counterexample_text, page, verdicts_text
     from fairlead.cli.reports import check_page, write_page
     from fairlead.cli.terminal import progress, width
+    from fairlead.policies.contract import PolicyError
 
     check_page("--report", report)
     if show is not None:
@@ -177,11 +180,12 @@ def properties(
         whose, _, name = show.rpartition("/")
         if not whose:
             raise Failure(f"--show {show!r}: write POLICY/PROPERTY, such as asset/sharing-incentive")
-        verdicts = [search_one(whose, name, seed, cases, zeros)]
+        with failing("--show: ", PolicyError):
+            verdicts = [search_one(whose, name, seed, cases, zeros)]
     else:
         with progress(MofNCompleteColumn()) as bars:
             bar = bars.add_task("searching", total=None)
-            chosen = ",".join(policy).split(",") if policy else every_policy()
+            chosen = _named(policy) if policy else every_policy()
             verdicts = search_all(chosen, seed, cases, zeros, lambda done, of: bars.update(bar, completed=done, total=of))
     if as_json:
         print_json({"seed": seed, "zeros": zeros, "properties": [v.to_dict() for v in verdicts]})
@@ -192,6 +196,18 @@ def properties(
     if report is not None:
         wrong = [(v.policy, [v.found]) for v in verdicts if v.found] if show else []
         write_page(report, page("Properties of policies", verdicts if show is None else [], wrong))
+
+
+def _named(policy: list[str]) -> list[str]:
+    """Return the names that --policy has. Raises Failure for one that there is not."""
+    from fairlead.policies.contract import PolicyError
+    from fairlead.policies.registry import find_policy
+
+    names = ",".join(policy).split(",")
+    with failing("--policy: ", PolicyError):
+        for name in names:
+            find_policy(name)
+    return names
 
 
 def _audit(

@@ -7,6 +7,7 @@ import typer
 
 from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import Json, job_argument, option, queue_option
+from fairlead.cli.parsing import USAGE
 from fairlead.cli.scheduler import connect, print_json, say
 from fairlead.cli.selection import all_tasks, index_of, place_of, whole_job
 from fairlead.failure import Failure
@@ -321,7 +322,7 @@ def edit(
         "begin": None if begin is None else moment("--begin", begin),
     }
     if all(value is None for value in body.values()):
-        raise Failure("edit what? Give at least one new value, such as --memory 8Gi")
+        raise USAGE("edit what? Give at least one new value, such as --memory 8Gi")
     with connect() as connection:
         number = whole_job(connection, job, "a job changes", unfinished=True)
         answer = connection.post(f"/v1/jobs/{number}/edit", body)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.commands.options import Json, job_argument, option
+from fairlead.cli.parsing import USAGE
 from fairlead.cli.scheduler import connect, print_json, say
 from fairlead.cli.selection import (
     PART,
@@ -21,7 +22,6 @@ from fairlead.cli.selection import (
     whole_job,
 )
 from fairlead.client.connection import Connection
-from fairlead.failure import Failure
 
 MOST_EXPLAINED = 10
 """Jobs of which `wait` says how they ended, at most."""
@@ -72,7 +72,7 @@ def logs(
     words = jobs or []
     together = every or failed or bool(selection) or len(words) > 1
     if together and (wrong := [word for word in words if re.fullmatch(f"{TASK}|{PART}", word) and "." in word]):
-        raise Failure(f"{wrong[0]}: with --all, --failed or several jobs, name whole jobs: omit .{wrong[0].partition('.')[2]}")
+        raise USAGE(f"{wrong[0]}: with --all, --failed or several jobs, name whole jobs: omit .{wrong[0].partition('.')[2]}")
     with connect() as connection, targets_of(output) as targets:
         if together or not words:
             copy_all(connection, chosen_jobs(connection, "logs of", words, selection), targets, failed, follow, tail)
@@ -106,7 +106,7 @@ def cancel(
     Example: fairlead cancel 12 13.0-9
     """
     if not jobs and not selection:
-        raise Failure("cancel what? Name jobs, such as 12 or 12.3, or select them, such as --name NAME or --queue QUEUE")
+        raise USAGE("cancel what? Name jobs, such as 12 or 12.3, or select them, such as --name NAME or --queue QUEUE")
     with connect() as connection:
         whole, parts = _tasks(connection, jobs or [])
         cancelled: list[int] = []
@@ -199,7 +199,7 @@ def _tasks(connection: Connection, words: list[str]) -> tuple[list[int], dict[in
         if match is None or match[2] is None:
             whole.append(whole_job(connection, word, "a job is named", ", or 12.0-9 for some", unfinished=True))
         elif match[3] and int(match[3]) < int(match[2]):
-            raise Failure(f"{word}: write JOB.FIRST-LAST, such as {match[1]}.{match[3]}-{match[2]}")
+            raise USAGE(f"{word}: write JOB.FIRST-LAST, such as {match[1]}.{match[3]}-{match[2]}")
         else:
             parts.setdefault(int(match[1]), []).append((int(match[2]), int(match[3] or match[2])))
     return whole, parts

@@ -40,7 +40,7 @@ def read_trace(
     """
     kind = kind or ("table" if columns else kind_of(path))
     if kind not in READERS:
-        raise TraceError(f"unknown format {kind!r}: use one of {', '.join(READERS)}")
+        raise TraceError(f"--format {kind!r}: use one of {', '.join(READERS)}")
     if columns and kind != "table":
         what = f"is for tables, and {path} is {kind}"
         raise TraceError(f"--columns {columns}: {what}: leave it out, or add --format table")
