@@ -52,7 +52,7 @@ def test_a_service_is_not_installed_with_a_configuration_that_would_not_start(co
     assert "missing.toml: no such file" in command("service", "install", "--config", "missing.toml").stderr
     Path("wrong.toml").write_text("queues = 3\n")
     refused = command("service", "install", "--config", "wrong.toml")
-    assert (refused.returncode, refused.stderr) == (1, "fairlead: wrong.toml:1: queues: no such key here\n")
+    assert (refused.returncode, refused.stderr) == (1, "fairlead: wrong.toml:1: queues: no such key here: did you mean queue?\n")
 
 
 def test_an_audit_over_time_fits_into_80_columns():

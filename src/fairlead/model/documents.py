@@ -4,6 +4,8 @@ An error names the file, the line, the key and the remedy. A file with an error 
 accepted wherever a file is.
 """
 
+import contextlib
+import difflib
 import json
 import re
 import tomllib
@@ -11,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -121,20 +123,29 @@ def read_half_life(value: object) -> float:
     """Read a half-life in seconds, or "none" as 0. Raises ValueError with the remedy."""
     if value == "none":
         return 0.0
-    seconds = quantity.parse_seconds(value)
-    if not SHORTEST_HALF_LIFE <= seconds <= LONGEST_HALF_LIFE:
-        raise ValueError(
-            f'{value!r} is not a half-life: write "1d", or another from 1 s to 3650d; with "none", past use does not count'
-        )
-    return seconds
+    return _read_span(
+        value, SHORTEST_HALF_LIFE, LONGEST_HALF_LIFE,
+        'is not a half-life: write "1d", or another from 1 s to 3650d; with "none", past use does not count',
+    )  # fmt: skip
 
 
 def read_timeout(value: object) -> float:
     """Read seconds, or "never" as NEVER. Raises ValueError with the remedy."""
-    seconds = specs.NEVER if value == "never" else quantity.parse_seconds(value)
-    if not 0 <= seconds <= LONGEST_TIMEOUT and seconds != specs.NEVER:
-        raise ValueError(f'{value!r} is not a timeout: write "30s", or another from 0 to 365d, or "never"')
-    return seconds
+    if value == "never":
+        return specs.NEVER
+    return _read_span(value, 0, LONGEST_TIMEOUT, 'is not a timeout: write "30s", or another from 0 to 365d, or "never"')
+
+
+def _read_history(value: object) -> float:
+    return _read_span(value, 86400, LONGEST_HALF_LIFE, 'is not a history: write "90d", or another from 1d to 3650d')
+
+
+def _read_span(value: object, least: float, most: float, otherwise: str) -> float:
+    """Read a duration within bounds. Raises ValueError, which says what it is otherwise."""
+    with contextlib.suppress(ValueError):
+        if least <= (seconds := quantity.parse_seconds(value)) <= most:
+            return seconds
+    raise ValueError(f"{value!r} {otherwise}")
 
 
 def _read_part(value: object) -> float:
@@ -243,7 +254,7 @@ class SchedulerTable(Table):
     offer: OfferTable | None = None
     ports: Annotated[specs.Ranges, BeforeValidator(_read_ports)] = Field(default_factory=lambda: specs.Settings().ports)
     max_jobs_of: dict[Annotated[str, Field(min_length=1, max_length=100)], Count] = Field(default_factory=dict)
-    history: Annotated[Seconds, Field(ge=86400, le=LONGEST_HALF_LIFE)] = specs.Settings().history
+    history: Annotated[float, BeforeValidator(_read_history)] = specs.Settings().history
 
 
 class BoundsTable(Table):
@@ -313,9 +324,36 @@ def validated(kind: type[T], path: Path | str, text: str, raw: dict[str, Any]) -
                 found[place] = each
         outer = {place[:length] for place in found for length in range(len(place))}  # report only the innermost error
         inner = [each for place, each in found.items() if place not in outer]
-        faults = [fault(path, text, e["loc"], e["msg"], e["type"]) for e in inner[:5]]  # each looks for its line
+        faults = [fault(path, text, e["loc"], e["msg"], e["type"]) + _hint(kind, e) for e in inner[:5]]  # each looks for its line
         more = f"\n(and {len(inner) - 5} more)" if len(inner) > 5 else ""
         raise DocumentError("\n".join(faults) + more) from None
+
+
+def _hint(kind: type[BaseModel], error: Any) -> str:
+    """Say where an unknown key belongs, or which one it resembles; empty for other errors."""
+    if error["type"] != "extra_forbidden":
+        return ""
+    *above, key = error["loc"]
+    if key in kind.model_fields:
+        return f": it stands below {_header(kind, above[0])}: move it above the first table"
+    if there := [_header(kind, name) for name, table in _tables(kind).items() if key in table.model_fields]:
+        return f": it is a key of {' or '.join(there)}"
+    for name in above:
+        kind = _tables(kind).get(name, kind)
+    close = difflib.get_close_matches(key, kind.model_fields, 1)
+    return f": did you mean {close[0]}?" if close else ""
+
+
+def _tables(kind: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    """Return the tables that a table may have, by key."""
+    types = (
+        (name, each) for name, field in kind.model_fields.items() for each in (field.annotation, *get_args(field.annotation))
+    )
+    return {name: each for name, each in types if isinstance(each, type) and issubclass(each, BaseModel)}
+
+
+def _header(kind: type[BaseModel], name: str) -> str:
+    return f"[[{name}]]" if get_origin(kind.model_fields[name].annotation) is list else f"[{name}]"
 
 
 def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Configuration:
