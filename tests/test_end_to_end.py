@@ -165,7 +165,8 @@ def test_a_node_is_drained_and_resumed(live):
     assert live.ok("drain", "n1") == "node n1 takes no new tasks\n"
     live.ok("submit", "-q", "A", "--", "true")
     why = live.ok("why", "1").splitlines()
-    assert why[0] == "job 1: there is no node that takes tasks"
+    back = "n1, which could hold it, is drained: `fairlead resume n1`"
+    assert why[0] == f"job 1: there is no node that takes tasks; {back}"
     assert why[1].startswith("expected: never on the nodes that take tasks now")
     live.kill()
     live.up()

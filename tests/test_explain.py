@@ -123,6 +123,17 @@ def test_a_demand_larger_than_any_node():
     assert why(world, job) == ("no room", "there is no node that takes tasks")
 
 
+def test_a_drained_node_is_named_if_no_other_could_hold_a_task():
+    world = World([Queue("A")], {"cpu": 4000}, {"cpu": 1000})
+    job = world.submit("A", {"cpu": 2000})
+    world.happen(NodeDrained(at=0.0, node="n0"))
+    back = "; n0, which could hold it, is drained: `fairlead resume n0`"
+    text = f"no node is large enough, even empty: n1, the closest, lacks 1 cpu{back}"
+    assert why(world, job) == ("too large", text)
+    world.happen(NodeDrained(at=0.0, node="n1"))
+    assert why(world, job) == ("no room", f"there is no node that takes tasks{back}")
+
+
 def test_a_gang_that_does_not_fit_at_once_and_one_that_stops():
     world = World([Queue("A"), Queue("B")], {"cpu": 4000})
     other = world.submit("B", {"cpu": 2000})

@@ -333,6 +333,18 @@ def test_a_script_is_submitted_with_its_own_options(idle):
     assert (wrong.returncode, wrong.stderr) == (1, "fairlead: job.sh:1: #FAIRLEAD --speed 9: No such option: --speed\n")
 
 
+def test_a_queue_that_is_not_there_is_refused_with_the_line_that_names_it(idle):
+    for line, place in (("FAIRLEAD --queue Z", "FAIRLEAD"), ("SBATCH --mem=1G -A Z", "SBATCH --account=Z")):
+        (idle.folder / "job.sh").write_text(f"#!/bin/sh\n#FAIRLEAD --cpu 1\n#{line}\ntrue\n")
+        for more in ([], ["--when"]):
+            wrong = idle.call("submit", *more, "job.sh")
+            said = f"fairlead: job.sh:3: #{place}: there is no queue 'Z': choose one of A, B, lab/<any name>\n"
+            assert (wrong.returncode, wrong.stderr) == (1, said)
+    assert (
+        idle.call("submit", "-q", "Y", "job.sh").stderr == "fairlead: there is no queue 'Y': choose one of A, B, lab/<any name>\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -340,6 +352,8 @@ def test_a_script_is_submitted_with_its_own_options(idle):
         ("--name", "--name: Option '--name' requires an argument."),
         ("--jobs=x.csv", "--jobs=x.csv: not allowed in a script: write it on the command line"),
         ("--cpu 2 make all", "make: is not an option: write the command on its own line, below"),
+        ("--retries 300", "--retries: 300: use a number from 0 to 100"),
+        ("--gpu 1", "--gpu: no node has any: there is cpu, memory"),
     ],
 )
 def test_a_script_says_how_it_is_submitted_and_nothing_else(idle, line, said):
@@ -458,6 +472,9 @@ def test_an_edit_and_a_question_are_doubted_as_a_submission_is(idle):
     assert (edited.returncode, edited.stderr) == (2, bytes_)
     assert "no node is large enough for cpu=10000" in idle.call("edit", f"{job}", "--cpu", "10000", "--memory", "1Gi").stderr
     assert idle.call("submit", "-q", "A", "--when", "--memory", "10", "--", "true").stderr == bytes_
+    nothing = "--cpu, --memory, --gpu and --resource: all are 0: ask for something of some resource, such as cpu\n"
+    emptied = idle.call("edit", f"{job}", "--cpu", "0", "--memory", "0")
+    assert (emptied.returncode, emptied.stderr) == (2, f"fairlead: {nothing}")
     idle.ok("cancel", f"{job}")
 
 

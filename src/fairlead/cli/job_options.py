@@ -27,6 +27,7 @@ ENDS = (":success", ":failure", ":end", ":start", ":index")
 
 def with_option_names(message: str) -> str:
     """Replace the key that a scheduler's refusal begins with by its option: ``time_limit: ...`` by ``--time-limit: ...``."""
+    message = re.sub("^demand: is empty", "--cpu, --memory, --gpu and --resource: all are 0", message)
     match = re.match(r"(demand: )?([a-z][a-z0-9_./-]*?)(?:\.[\w.-]+)?: ", message)
     if match is None or (match[2] not in OPTIONS and not match[1]):
         return message

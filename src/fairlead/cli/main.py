@@ -1,6 +1,7 @@
 """`fairlead`: the command line. :mod:`fairlead.cli.commands` has the commands; only the one that is asked for is imported."""
 
 import os
+import re
 import sys
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
@@ -170,7 +171,7 @@ def _run() -> None:
     except ServiceError as error:
         from fairlead.cli.job_options import with_option_names
 
-        of_state = error.status != 422 and str(error).startswith(("demand: ", "after: "))
+        of_state = error.status != 422 and re.match("demand: [^ ]+: |after: ", str(error))
         _fail(with_option_names(str(error)), 1 if of_state else None)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -1,11 +1,12 @@
 """`fairlead submit`: combines the options of the command line, a script and a file, and submits jobs."""
 
+import contextlib
 import math
 import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import typer
 
 from fairlead.cli.commands.options import is_given
 from fairlead.cli.elsewhere import add_hint
-from fairlead.cli.job_options import demand, job_request
+from fairlead.cli.job_options import demand, job_request, with_option_names
 from fairlead.cli.many_jobs import read_jobs
 from fairlead.cli.parsing import USAGE
 from fairlead.cli.scheduler import connect, say
@@ -40,12 +41,13 @@ def read_options(ctx: typer.Context, command: list[str], jobs: str | None) -> li
         return read_jobs(jobs, options)
     if not command or not command[0]:
         raise USAGE("submit what? Write a command after `--`, such as: fairlead submit -- make")
-    script = script_options(command[0], partial(_check_line, ctx), _labels)
+    places: dict[str, str] = {}
+    script = script_options(command[0], partial(_check_line, ctx, places), _labels)
     if script is None:
         return [{**options, "command": _as_program(options)}] if is_script(command[0]) else [options]
     theirs = ctx.command.make_context("submit", [*script.slurm, *script.own]).params
     options |= {name: theirs[name] for name in ctx.params if not is_given(ctx, name)}
-    options["command"] = _as_program({**options, "command": command})
+    options |= {"command": _as_program({**options, "command": command}), "places": places}
     if script.given is not None:
         options["command"], lines = wrapped(options["command"], shell_of(command[0]), script.given, options)
         options["env"] = [*options["env"], f"{VARIABLE}={lines}"]
@@ -66,8 +68,8 @@ def _as_program(options: Mapping[str, Any]) -> list[str]:
     return as_program(options["command"], elsewhere=options["cwd"] is not None)
 
 
-def _check_line(ctx: typer.Context, where: str, words: list[str]) -> None:
-    """Raise Failure unless a line of a script has valid options of a job."""
+def _check_line(ctx: typer.Context, places: dict[str, str], where: str, words: list[str]) -> None:
+    """Raise Failure unless a line of a script has valid options of a job; note the place of those that count."""
     for word in words:
         if word.partition("=")[0] in NOT_IN_SCRIPTS:
             raise Failure(f"{where} {word}: not allowed in a script: write it on the command line")
@@ -77,12 +79,28 @@ def _check_line(ctx: typer.Context, where: str, words: list[str]) -> None:
             word = theirs.params["command"][0]
             raise Failure(f"{where} {word}: is not an option: write the command on its own line, below")
         demand({**theirs.params, "queue": None})
+        given = [name for name in theirs.params if is_given(theirs, name) and not is_given(ctx, name)]
+        places.update({name: where for name in given if "#FAIRLEAD" in where or name not in places})
     except USAGE as error:
         add_hint(error)
         raise Failure(f"{where} {' '.join(words)}: {getattr(error, 'message', error)}") from None
     except Failure as failure:
         text = str(failure)
         raise Failure(text if text.startswith(where) else f"{where} {text}") from None
+
+
+@contextlib.contextmanager
+def naming_line(options: dict[str, Any]) -> Iterator[None]:
+    """Name the line of a script whose option is refused. Raises Failure."""
+    try:
+        yield
+    except ServiceError as error:
+        said = with_option_names(str(error))
+        named = re.match("--([a-z-]+)", said)
+        option = named[1].replace("-", "_") if named else "queue" if repr(options["queue"]) in said else ""
+        if (where := options.get("places", {}).get(option)) is None:
+            raise
+        raise Failure(f"{where}{' ' if named else ': '}{said}") from None
 
 
 def requests(options: list[dict[str, Any]]) -> list[dict[str, Any]]:

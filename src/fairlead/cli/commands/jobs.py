@@ -133,11 +133,19 @@ def submit(
 
     Example: fairlead submit --queue lab/vision --cpu 2 --memory 4Gi --tasks 10 -- python train.py --fold {index}
     """
-    from fairlead.cli.submitting import check_commands, estimate_starts, read_options, requests, submit_all, with_sent
+    from fairlead.cli.submitting import (
+        check_commands,
+        estimate_starts,
+        naming_line,
+        read_options,
+        requests,
+        submit_all,
+        with_sent,
+    )
 
     options = read_options(ctx, command or [], jobs)
     bodies, lines = requests(options), [each["where"] for each in options if "where" in each]
-    with connect() as connection:
+    with connect() as connection, naming_line(options[0]):
         if when:
             estimate_starts(connection, bodies, lines)
             return

@@ -30,7 +30,7 @@ All = Annotated[bool, option("Show all queues, however many share a parent.", "-
 Report = Annotated[Path | None, option("Write an HTML report with charts to this file.")]
 
 
-def is_given(ctx: typer.Context, name: str) -> bool:
+def is_given(ctx: Any, name: str) -> bool:
     """Return True if an option was given on the command line."""
     source = ctx.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"

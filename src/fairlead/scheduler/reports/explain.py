@@ -341,14 +341,16 @@ def _over_job_cap(state: State, job: int) -> dict[str, Any]:
 
 
 def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
-    """Explain why no node takes the next task, or the gang; and name nodes that are lost or closed to its user."""
+    """Explain why no node takes the next task, or the gang; and name nodes that are lost, drained or closed to its user."""
     found, shape, nodes, n = _lacking(state, row, cycle), state.jobs.shape_row[row], state.nodes, state.nodes.n
-    lost = state.cluster.masks[state.shapes.mask[shape], :n] & ~nodes.up[:n] & ~nodes.forgotten[:n]
-    lost &= (nodes.capacity[:n] >= state.shapes.demand[shape]).all(axis=1)
-    if names := [state.cluster.specs[node].name for node in np.flatnonzero(lost).tolist()]:
-        more = [f"{len(names) - MOST_AHEAD} others"] if len(names) > MOST_AHEAD else []
-        which = listed([*names[:MOST_AHEAD], *more])
-        found["text"] += f"; {which}, which could hold it, {'are' if len(names) > 1 else 'is'} lost"
+    could = state.cluster.masks[state.shapes.mask[shape], :n] & ~nodes.forgotten[:n]
+    could &= (nodes.capacity[:n] >= state.shapes.demand[shape]).all(axis=1)
+    up, draining = nodes.up[:n], nodes.draining[:n]
+    for which, how in ((~up, "lost"), (up & draining & ~(could & up & ~draining).any(), "drained: `fairlead resume {}`")):
+        if names := [state.cluster.specs[node].name for node in np.flatnonzero(could & which).tolist()]:
+            more = [f"{len(names) - MOST_AHEAD} others"] if len(names) > MOST_AHEAD else []
+            are = f"{'are' if len(names) > 1 else 'is'} {how.format(names[0])}"
+            found["text"] += f"; {listed([*names[:MOST_AHEAD], *more])}, which could hold it, {are}"
     if found["reason"] != "constraint":
         found["text"] = "; ".join([found["text"], *closed_nodes(state, state.index.specs[int(state.jobs.id[row])])])
     return found

@@ -74,6 +74,8 @@ def kind_of(path: Path) -> str:
             return kind
     if not path.exists():
         raise TraceError(f"{path}: cannot be read: No such file or directory")
+    if path.is_file() and not path.stat().st_size:
+        raise TraceError(f"{path}: is empty: name a file with jobs")
     raise TraceError(f"{path}: unknown format: choose one with --format: {', '.join(READERS)}")
 
 
