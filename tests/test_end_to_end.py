@@ -349,6 +349,23 @@ def test_the_configuration_is_reloaded_or_refused_whole(live):
     assert live.job(1)["running"] == 4
 
 
+def test_a_file_that_was_emptied_drops_no_queue(live):
+    before = live.ask("queues")
+    said = f"fairlead: {live.config}: declares no queue, and would drop A, B, lab/<any name>: restore the file"
+    for text in ("", "# all gone\n", "[scheduler]\nkeep_jobs = 9\n"):
+        live.config.write_text(text)
+        refused = live.call("reload")
+        assert (refused.returncode, refused.stderr.startswith(said), refused.stderr.count("\n")) == (1, True, 1)
+        assert live.ask("queues") == before
+    live.kill()
+    refused = live.call("up", "--config", str(live.config))
+    assert (refused.returncode, refused.stderr.splitlines()[-1].startswith(said)) == (1, True)
+    live.config.write_text('[[queue]]\nname = "*"\n')
+    live.up()
+    live.config.write_text("")
+    assert live.ok("reload") == "the configuration has not changed\n", "the same, and nothing is dropped"
+
+
 def test_a_reload_takes_what_nodes_have_and_says_what_it_does_not_take(live):
     def has():
         (node,) = live.ask("nodes")["nodes"]

@@ -299,6 +299,7 @@ class Configuration:
     system : what this machine keeps for itself, in base units or percent of its capacity; for detected nodes.
     output : URL where tasks' output is kept beyond their nodes; empty for none.
     page : False for no page in a browser, or its port on this machine; True for any free one.
+    without_queues : the file's path if it declares no queue, as one that was emptied by accident.
     """
 
     queues: list[specs.Queue]
@@ -307,6 +308,7 @@ class Configuration:
     system: Mapping[str, int | quantity.Percent] = field(default_factory=lambda: KEPT_BY_DEFAULT)
     output: str = ""
     page: bool | int = True
+    without_queues: str = ""
 
     def __post_init__(self) -> None:
         self.queues = self.queues or [specs.Queue(specs.USERS)]
@@ -396,7 +398,7 @@ def configuration_of(
         raise DocumentError(fault(path, text, ("system",), message, ""))
     system = KEPT_BY_DEFAULT if document.system is None else document.system
     settings = _settings(path, text, document, queues)
-    return Configuration(queues, nodes, settings, system, document.output, document.page)
+    return Configuration(queues, nodes, settings, system, document.output, document.page, "" if document.queue else str(path))
 
 
 def _settings(path: Path | str, text: str, document: Document, queues: list[specs.Queue]) -> specs.Settings:

@@ -68,6 +68,16 @@ class Reloading:
 
 
 def configure(state: State, configuration: Configuration, now: float) -> Configured | None:
-    """Return the fact that applies the queues and settings of a configuration; None if they are in force already."""
-    same = list(state.tree.declared.values()) == configuration.queues and state.settings == configuration.settings
+    """Return the fact that applies the queues and settings of a configuration; None if they are in force already.
+
+    Raises Refused for a file without queues where some are declared.
+    """
+    declared = [*state.tree.declared.values()]
+    if configuration.without_queues and declared not in ([], configuration.queues):
+        names = admission.some(admission.declared_leaves(state))
+        raise admission.Refused(
+            f"{configuration.without_queues}: declares no queue, and would drop {names}: restore the file; if each user "
+            'shall have a queue of their own instead, write [[queue]] name = "*"'
+        )
+    same = declared == configuration.queues and state.settings == configuration.settings
     return None if same else admission.configure(state, configuration.queues, configuration.settings, now)
