@@ -118,8 +118,8 @@ class Demo:
         for name in "AB":
             queue = queues[name]
             share, resource = queue["dominant_share"], queue["dominant_resource"] or "nothing"
-            bar = "█" * round(24 * share)
-            parts.append(f"{name} {queue['running']} running {bar:<24} {share:6.1%} of {resource:<7}")
+            bar = "█" * round(14 * share)
+            parts.append(f"{name} {queue['running']} running {bar:<14} {share:6.1%} of {resource:<7}")
         line = "   ".join(parts)
         if line != self.shown:
             self.shown = line

@@ -922,6 +922,7 @@ def test_the_demo_shows_all_that_it_promises():
     result = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.count("SEEN:") == 5
+    assert max(map(len, result.stdout.splitlines())) <= 100
 
 
 def test_the_index_stands_for_itself_in_the_command(idle):

@@ -344,7 +344,8 @@ def _ready(
         has_rules = rules or configuration.settings.operators
         unused = "; the configuration's access rules have no effect" if has_rules else ""
         say(f"only {myself().name} has access, and all tasks run as {myself().name}{unused}")
-    say(f"ready at {' and '.join(urls)}, data in {home}, as process {os.getpid()}; Ctrl-C stops")
+    say(f"data in {home}, as process {os.getpid()}")
+    say(f"ready at {' and '.join(urls)}; Ctrl-C stops")
     _notify_systemd(say)
 
 
