@@ -36,7 +36,7 @@ from fairlead.engines.remote.engine import RemoteEngine, Serving
 from fairlead.engines.remote.keys import KeyRing, certificate_in, make_certificate
 from fairlead.engines.remote.members import LeasePolicy, Member, MemberState
 from fairlead.engines.remote.transfer import read_requested
-from fairlead.model.specs import Call, Job, Work
+from fairlead.model.specs import Call, Job, Node, Work
 from fairlead.people.accounts import myself
 from fairlead.scheduler.facts import Outcome
 from fairlead.service.sessions import Sessions
@@ -443,6 +443,16 @@ def test_what_has_no_tasks_by_the_journal_is_lost_as_soon_as_it_is_gone(tmp_path
         engine.part(name)
         member = engine._members[name]
         assert member.is_lost(engine._policy, member.renewed_at + 1) == lost
+
+
+def test_a_node_that_is_gone_and_back_before_anybody_is_served_is_admitted(tmp_path):
+    engine = RemoteEngine(Serving(tmp_path, lambda: None, LONG_LEASE, ("127.0.0.1", 0)))
+    node = Node("n0", {"cpu": 1000})
+    engine.admit(node, "127.0.0.1")
+    engine.part("n0")
+    engine.admit(node, "127.0.0.1")
+    assert engine.names() == {"n0"}
+    engine.close()
 
 
 @ADMITTED

@@ -209,7 +209,7 @@ class RemoteEngine:
             self._hosts[node.name] = host
             if changed and member.standing is MemberState.UP:
                 self._seen[node.name].nodes += member.seen()
-        if reconnect:
+        if reconnect and self._journal:  # else nobody is connected yet
             self._connections.renew(node.name)
         self._wake()
 
