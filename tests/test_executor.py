@@ -482,6 +482,21 @@ def test_joblib_runs_on_it(world):
         assert workers[0] & workers[1], "they stay from one to the next"
 
 
+def test_a_parallel_of_joblib_takes_the_parameters_of_a_client(world):
+    fairlead.register_joblib()
+    calls = [joblib.delayed(square)(x) for x in range(3)]
+    home = {"home": str(world.home), "memory": "256MiB"}
+    assert joblib.Parallel(2, "fairlead", queue="A", **home)(calls) == [0, 1, 4]
+    with pytest.raises(fairlead.ServiceError, match="nobody"):
+        joblib.Parallel(2, "fairlead", queue="nobody", **home)(calls)
+    with joblib.parallel_config("fairlead", queue="A", **home):
+        with pytest.raises(fairlead.ServiceError, match="no node has zone=nowhere"):
+            joblib.Parallel(2, on={"zone": "nowhere"})(calls)
+        assert joblib.Parallel(2)(calls) == [0, 1, 4]
+    with pytest.raises(TypeError, match="quue"):
+        joblib.Parallel(2, "fairlead", quue="A", **home)(calls)
+
+
 def test_the_async_twin(world):
     async def main():
         async with fairlead.AsyncClient(world.home, queue="A") as client:
