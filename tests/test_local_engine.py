@@ -1716,6 +1716,19 @@ def test_a_program_with_little_cpu_is_forked(tmp_path):
     os.close(null)
 
 
+def test_a_program_is_kept_to_cores_of_a_large_machine(tmp_path):
+    out = os.open(tmp_path / "out", os.O_RDWR | os.O_CREAT)
+    here = min(os.sched_getaffinity(0))
+    for cores, seen in (([here, 1500], [here]), ([], sorted(os.sched_getaffinity(0)))):
+        spec = ProcessSpec(Limits(0, 0, 0, 0, []), {}, [], "", None, "", cores)
+        printed = "import os; print(sorted(os.sched_getaffinity(0)))"
+        program = Program([sys.executable, "-ISc", printed], "/", {}, "utf-8")
+        start = prepared(program, [out, out], ChildSetup(spec, None, None, StartRecord(out, b"\n[")))
+        assert os.waitpid(start().pid(), 0)[1] == 0
+        assert os.pread(out, 10_000, 0).decode().splitlines()[-1] == str(seen)
+    os.close(out)
+
+
 def test_threads_start_all_programs_but_the_last(tmp_path):
     """That one starts when somebody waits for it: so a start alone changes no thread."""
     null, spool = os.open(os.devnull, os.O_RDWR), os.open(tmp_path / "spool", os.O_RDWR | os.O_CREAT | os.O_APPEND)

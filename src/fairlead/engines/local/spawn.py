@@ -34,7 +34,8 @@ def prepared(program: Program, files: list[int], setup: ChildSetup) -> Callable[
         ends = [_nothing() if setup.input is None else setup.input.theirs, *files]
         if min(ends) < len(ends):  # a dup2 could overwrite a descriptor that is still needed
             return None
-        cores = sum(1 << core for core in given.cores).to_bytes(128, "little") if given.cores else b""
+        words = max(given.cores, default=-1) // 64 + 1  # the kernel takes masks of any length
+        cores = sum(1 << core for core in given.cores).to_bytes(8 * words, "little")
         born_in = setup.cgroup.born_in.encode() if setup.cgroup else b""
         groups, ours = setup.cgroup.kept_ways_in() if setup.cgroup else ([], [])
         if setup.cgroup and (setup.cgroup.is_slow() or not (born_in or groups or ours)):
