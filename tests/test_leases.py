@@ -27,6 +27,7 @@ from conftest import until
 from fairlead.calls import wire
 from fairlead.calls.relay import Relay
 from fairlead.calls.stream import Stream
+from fairlead.client.mapped import Chunk
 from fairlead.model.specs import Call, Job, Node, Queue, Settings, Work
 from fairlead.people.accounts import Person
 from fairlead.scheduler.effects import apply, new_state
@@ -239,6 +240,24 @@ def test_over_a_relay_what_a_long_call_holds_up_is_given_back(relayed):
     future, others = relayed.submit(nap, 600), [relayed.submit(nap, 0) for _ in range(50)]
     assert [other.result(timeout=60) for other in others] == [None] * 50
     assert future.stop()
+
+
+def test_over_a_relay_what_a_worker_had_made_of_a_map_counts_though_its_end_is_heard_at_once(relayed, monkeypatch):
+    executor, receive = relayed.executor(cpu=4), Chunk.partly
+    worker = executor.submit(os.getpid).result(timeout=60)
+
+    def late(chunk, message):
+        os.kill(worker, signal.SIGKILL)
+        for _ in range(30):
+            time.sleep(0.0 if chunk.future.done() else 0.1)
+        return receive(chunk, message)
+
+    monkeypatch.setattr(Chunk, "partly", late)
+    results = executor.map(nap, [0.0] * 50 + [100.0] + [0.0] * 50, timeout=60)
+    assert [next(results) for _ in range(50)] == [None] * 50
+    with pytest.raises(fairlead.CallFailed):
+        next(results)
+    until(lambda: not relayed._caller.leases.pending())
 
 
 def test_others_of_a_queue_are_next_when_a_program_has_many_requests(idle):

@@ -88,7 +88,7 @@ def test_a_map_is_the_built_in_one_however_its_messages_are_cut(data):
             if data.draw(st.booleans(), "partly"):
                 # It was asked for its results while its last call ran; after it, it starts no more.
                 sent = results if failure is not None else results[:-1]
-                chunk.partly(message(sent))
+                chunk.partly(message(sent))()
                 results = results[len(sent) :]
             mapped.learn(data.draw(st.sampled_from([1e-5, 0.003, 0.5])), max(1, len(results)))
             chunk.future.set_result((results, failure))

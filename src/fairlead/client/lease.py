@@ -56,8 +56,9 @@ class Leased:
     def count(self) -> int:
         return 1
 
-    def partly(self, message: wire.Message) -> None:
-        """Receive the results of its calls so far; the worker starts no more of them."""
+    def partly(self, message: wire.Message) -> Callable[[], None]:
+        """Take the results of its calls so far; the worker starts no more of them. Return what follows, without the lock."""
+        return lambda: None
 
 
 class RelayedWorker:

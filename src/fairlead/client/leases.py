@@ -478,7 +478,7 @@ class Leases:
             lease.error = raised_in_worker(lease.name(), *message.value())
         elif message.kind == wire.PARTLY:
             if message.number in lease.sent:
-                self._then.append(partial(lease.sent[message.number].partly, message))
+                self._then.append(lease.sent[message.number].partly(message))  # at once: another thread may hear the end
         elif message.kind == wire.WITHDRAW:
             if message.number in lease.sent:
                 self._cancel_soon([lease], only_waiting=False)

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -227,13 +228,13 @@ class Chunk(Leased):
     def count(self) -> int:
         return len(self._items)
 
-    def partly(self, message: wire.Message) -> None:
+    def partly(self, message: wire.Message) -> Callable[[], None]:
         results = message.value()
         with self._mapped.lock:
             made, left = self._items[: len(results)], self._items[len(results) :]
             self._items = left[:1]
             self._mapped.put_back(left[1:])
-        self._mapped.receive(made, len(results), results, None)
+        return partial(self._mapped.receive, made, len(results), results, None)
 
     def ended(self, future: Future[Any]) -> None:
         with self._mapped.lock:
