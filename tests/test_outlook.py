@@ -211,6 +211,17 @@ def test_what_comes_after_others_starts_when_these_have_ended():
     assert f" from now, when job {first} is over, if tasks" in shop.told(shop.submit("b", {}, after=[After(first)])).text
 
 
+def test_a_job_that_comes_after_the_one_before_it_in_its_line_waits_for_it_once():
+    shop = Shop([Queue("a")], cpus=4)
+    line = {"singleton": True, "name": "n"}
+    first = shop.submit("a", {"cpu": 1000}, **line)
+    shop.happen(JobHeld(at=shop.now, id=first))
+    second = shop.submit("a", {"cpu": 1000}, after=[After(first)], **line)
+    found = shop.told(second)
+    assert found.held == (first,)
+    assert f" from when job {first} is released, when job {first} is over, if tasks" in found.text
+
+
 def test_what_comes_after_others_waits_for_their_time_to_begin():
     shop = Shop([Queue("a")], cpus=4)
     late = shop.submit("a", {"cpu": 1000}, begin=shop.now + 3600)

@@ -85,7 +85,7 @@ class Dependencies(Struct, dict=True, forbid_unknown_fields=True):
         """Return the unfinished jobs that must end before a job starts; of its line, the one just before it."""
         line = self.lines.get(job.line, []) if job.singleton else []
         place = line.index(number) if number in line else 0
-        return self.waits_for.get(number, []) + (line[place - 1 : place] if place else [])
+        return [*dict.fromkeys(self.waits_for.get(number, []) + (line[place - 1 : place] if place else []))]
 
     def waits(self, number: int, job: Job) -> bool:
         """True if no task of a job may start yet."""
