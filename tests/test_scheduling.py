@@ -608,6 +608,19 @@ def test_a_gang_that_lost_a_task_starts_again_as_a_whole():
     assert len(world.placed()) == 3
 
 
+def test_a_gang_does_not_wait_again_before_all_of_it_have_ended_however_short_its_retry_delay():
+    world = World([Queue("A")], {"cpu": 3000})
+    gang = world.submit("A", {"cpu": 1000}, 3, gang=True, retries=1, retry_delay=2.0)
+    world.placed()
+    world.end(gang, 1, code=1)
+    assert [fact.index.tolist() for fact in world.decide()] == [[1, 2]], "the others are stopped"
+    world.decide(5.0)
+    check_invariants(world.state)
+    assert world.placed() == []
+    world.end(gang, 2, outcome=1, code=15)
+    assert len(world.placed()) == 3
+
+
 def test_a_task_that_fails_is_tried_again_as_often_as_its_job_says():
     world = World([Queue("A")], {"cpu": 1000})
     job = world.submit("A", {"cpu": 1000}, retries=2)

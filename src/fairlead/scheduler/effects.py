@@ -652,10 +652,11 @@ def _node_row(state: State, name: str) -> int:
 
 
 def enter_group_if_ready(state: State, row: int, at: float) -> None:
-    """Put a job into its group, unless it is in one, has nothing to start, is held, is broken, or waits for other jobs."""
+    """Put a job into its group, unless it is in one, has nothing to start, is held, is a broken gang, or waits for other jobs."""
     jobs = state.jobs
     job = int(jobs.id[row])
-    waits = job in state.broken_gangs or state.dependencies.waits(job, state.index.specs[job])
+    broken = job in state.broken_gangs or (jobs.gang[row] and jobs.holding[row])
+    waits = broken or state.dependencies.waits(job, state.index.specs[job])
     if waits or jobs.held[row] or jobs.group[row] != NONE or not jobs.startable(row):
         return
     if state.settings.max_jobs_of and not admit(state, row):
