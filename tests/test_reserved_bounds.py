@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from bench.mixtures import World, possible, size_of
+from bench.mixtures import World, mixture, possible, size_of
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +48,14 @@ def test_the_worst_newcomer_has_most_of_what_packing_lets_it_have(data):
     worst = min(world.mean[queue] / world.part(queue) for queue in world.mean if queue != "first")
     assert worst >= (0.8 if most > 0.99 else 0.7) * most
     assert world.mean["first"] + first >= 0.5 * most * world.part("first")
+
+
+@pytest.mark.parametrize("seed", [20, 151, 182, 195, 206, 219, 238])
+def test_room_that_was_drained_stays_together_for_who_is_owed_as_much(seed):
+    """Queues with tasks as large as a node beside small ones. They had 0 to 51% when small tasks filled it after each drain."""
+    worst, first = mixture(seed)
+    assert worst >= 0.7
+    assert first >= 0.5
 
 
 @few

@@ -2,8 +2,7 @@
 
 A reservation is for a group's next task or whole gang. A line may have several, each in turn, as long as it is owed more than
 the tasks reserved for it. Its start is the earliest moment at which, by the forecasts, all of it fits on a node beside the
-amounts of all holds there. Only ends of tasks count whose lines would then lack less of their parts than the owner.
-If that gives no plan, ends of lines that are owed less count too, and the owner's own. Of several nodes a task takes that with the least loss: what
+amounts of all holds there. Which ends of tasks count is in `plan`. Of several nodes a task takes that with the least loss: what
 idles there until the start, and its own size for as long. A gang takes those that are soonest.
 
 A reservation ends when a task starts in it, or its line is not owed that much any more; never by time, or by being served elsewhere. One
@@ -395,11 +394,12 @@ cdef (i64, double, bint) _plan_without(View v, i64 h, i64 b, double now) noexcep
 cdef (i64, double) plan(View v, i64 b, i64 x, bint new, double now, double *cost) noexcept nogil:
     """Plan a group's reservation (see `_plan_with`), and mark the leaves whose ends do not count (`apart`).
 
-    - A line that is owed a whole task's work first has room for which nothing idles, by ends of who is owed less and its own. So room that was
-      gathered stays together until who is owed more has had it. If one end would do, a `new` one is nothing else, unless others go before a queue above.
-    - Then only ends count that leave it their room.
-    - Else those of who is owed less, and the line's own. If one end of any would do, it has that in its turn, unless it is owed a whole
-      task; then its own do not count.
+    - A line that is owed a whole task's work has room for which nothing idles, by ends of lines that are owed less and by its own. So room
+      that was gathered stays together until who is owed as much has had it. Where one end would do, a `new` reservation is only this, unless the
+      order serves others first (`_is_beyond_turn`).
+    - Else ends count that leave it their room: of lines that are not owed more, and would then lack less of their parts, or do not wait.
+    - Else ends of all lines that are owed less, and its own. If one end of any would do, it has that in its turn, unless it is owed a whole
+      task's work; then its own do not count.
     """
     cdef bint some = False, one, owed
     lack, mark = lacks(v, b, x), v.scratches
