@@ -324,29 +324,6 @@ def test_a_frozen_machine_is_lost_when_its_lease_is_over_and_starts_nothing_of_b
     assert not (many.folder / "ran").exists()
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-def test_what_ended_while_its_machine_stood_still_is_reported_as_it_was_when_it_thaws(fleet, guarded):
-    """By the supervisor that thaws, or, if its guardian was quicker, by the next one."""
-    many = fleet(1, SHORT_LEASE)
-    a = Attempt(1, 0, 1)
-    many.start(many.job("sleep", "1"), n0=[a])
-    many.until(lambda: a in many.started)
-    supervisor = many.supervisor("n0")
-    frozen = [supervisor.parent(), supervisor]
-    for process in frozen:
-        process.suspend()
-    many.until(lambda: many.is_down("n0"))
-    assert a not in many.ended
-    for process in frozen if guarded else [supervisor]:
-        process.resume()
-    if guarded:
-        supervisor.wait(10)
-    many.engine.admit(many.nodes["n0"], "127.0.0.1")
-    many.place("n0")
-    assert many.end_of(a) == (Outcome.EXITED, 0)
-    frozen[0].resume()
-
-
 def test_what_runs_under_a_supervisor_that_stands_still_has_ended_before_it_counts_as_lost(fleet):
     many = fleet(1, SHORT_LEASE)
     a = Attempt(1, 0, 1)

@@ -695,11 +695,6 @@ def in_status(status, event):
     """A world whose one task has come to this status, by the shortest history."""
     world = World([Queue("A")], {"cpu": 1000}, max_losses=1 if event == GIVE_UP else 2)
     more = {"retries": int(event == RETRY and status < SUCCEEDED)}
-    if (status, event) == (WAITING, DONE):  # its attempt counts as lost
-        job = world.submit("A", {"cpu": 1000})
-        world.placed()
-        world.end(job, outcome=Outcome.LOST)
-        return world
     if status in TOLD:
         starts_and_is_told(world, TOLD[status], **more)
         return world

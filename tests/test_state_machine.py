@@ -22,7 +22,6 @@ from fairlead.scheduler.facts import (
     NodeLost,
     NodesClaimed,
     NodesReserved,
-    Outcome,
     ReservationDropped,
     SharesLooked,
     TasksCheckpointed,
@@ -35,8 +34,7 @@ from fairlead.scheduler.facts import (
 from fairlead.scheduler.growth import compact
 from fairlead.scheduler.reports.preemptions import RevocationCheck
 from fairlead.scheduler.snapshot import copy_of
-from fairlead.scheduler.statuses import PLACED, RUNNING, SUCCEEDED, WAITING
-from fairlead.scheduler.tables import NONE
+from fairlead.scheduler.statuses import PLACED, RUNNING, SUCCEEDED
 from fairlead.simulate.outlook import outlook
 from worlds import (
     check_claims_are_served,
@@ -302,17 +300,6 @@ class Histories(RuleBasedStateMachine):
                 spec = self.state.index.specs[job]
                 every = range(spec.tasks) if spec.gang else [index]
                 self.not_before |= {(job, i): self.now + spec.retry_delay * 2**before for i in every}
-
-    @rule(data=st.data())
-    def end_lost(self, data):
-        """Tasks that were lost and wait turn out to be done; they never start again."""
-        tasks = self.state.tasks
-        known = np.flatnonzero((tasks.status[: tasks.n] == WAITING) & (tasks.outcome[: tasks.n] == Outcome.LOST))
-        rows = self.state.lost_tasks(self.state.attempts_of(known))
-        if len(rows := rows[rows != NONE]):
-            chosen = np.array(sorted(data.draw(st.sets(st.sampled_from(rows.tolist()), min_size=1))), np.int64)
-            zeros, ran = np.zeros(len(chosen), np.int64), np.full(len(chosen), 500)
-            self.happen(TasksFinished(at=self.now, **self.state.task_columns(chosen), outcome=zeros, code=zeros, ran=ran))
 
     @precondition(lambda self: self.state.index.last)
     @rule(data=st.data())

@@ -11,7 +11,7 @@ from tests.memory_store import MemoryStore
 from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, NOWHERE, Attempts, Ends, NodeDown, NodeDraining, NodeUp, Seen
 from fairlead.engines.step import GRACE, REPEAT_AFTER, Scheduler, Stalled, act, observe
 from fairlead.journal import Journal, JournalFull
-from fairlead.model.specs import After, Call, Job, Node, Queue, Settings, Work
+from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import admission, snapshot
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.effects import apply, new_state
@@ -211,49 +211,6 @@ def test_what_ended_after_the_inventory_was_not_lost(running):
     assert rows(fact.attempts) == [(1, 1, 1), (1, 0, 1), (1, 2, 1)]
     assert fact.outcome.tolist() == [Outcome.EXITED, Outcome.EXITED, Outcome.LOST]
     assert fact.code.tolist() == [3, 0, 0]
-
-
-def test_a_task_whose_end_comes_after_its_node_was_lost_does_not_run_again_if_it_still_waits(running):
-    """Unless it failed, a newer attempt was placed, or nobody heard from its node."""
-
-    def look(seen):
-        found, _ = observe(running.state, seen, 9.0)
-        for fact in found:
-            apply(running.state, fact)
-        check_invariants(running.state)
-        return running.statuses()[:3]
-
-    node = NodeUp(Node("n", {"cpu": 3000}))
-    done, failed = ends([((1, 0, 1), (Outcome.EXITED, 0))] * 2), ends([((1, 1, 1), (Outcome.EXITED, 1))])
-    assert look(NOTHING._replace(nodes=[NodeDown("n")])) == [WAITING] * 3
-    assert look(NOTHING._replace(ended=done)) == [WAITING] * 3
-    assert look(NOTHING._replace(ended=failed, nodes=[node])) == [WAITING] * 3
-    assert look(NOTHING._replace(ended=done)) == [SUCCEEDED, WAITING, WAITING]
-    assert look(NOTHING._replace(ended=done)) == [SUCCEEDED, WAITING, WAITING]
-    (placed, *_) = decide(running.state, 9.0).facts
-    assert rows(placed.attempts) == [(1, 1, 2), (1, 2, 2), (1, 3, 1)]
-    apply(running.state, placed)
-    assert look(NOTHING._replace(ended=ends([((1, 1, 1), (Outcome.EXITED, 0))]))) == [SUCCEEDED, PLACED, PLACED]
-
-
-def test_a_late_end_lets_the_next_job_start_but_gangs_and_leased_workers_start_again():
-    state, node = new_state(), Node("n", {"cpu": 3000})
-    for fact in (admission.configure(state, [Queue("A")], Settings(), 0.0), NodeJoined(at=0.0, node=node)):
-        apply(state, fact)
-    cpu = {"cpu": 1000}
-    lease, then = Job("A", cpu, work=Work(call=Call("s", "p"))), Job("A", {"cpu": 3000}, after=[After(1, "success")])
-    for job in (Job("A", cpu), Job("A", {"cpu": 500}, 2, gang=True), lease, then):
-        for fact in admission.submit(state, [job], 0.0):
-            apply(state, fact)
-    (placed,) = decide(state, 1.0).facts
-    for fact in (placed, NodeLost(at=2.0, node="n")):
-        apply(state, fact)
-    late = ends([(attempt, (Outcome.EXITED, 0)) for attempt in rows(placed.attempts)])
-    for fact in observe(state, NOTHING._replace(ended=late, nodes=[NodeUp(node)]), 9.0)[0]:
-        apply(state, fact)
-    check_invariants(state)
-    assert state.tasks.status[:5].tolist() == [SUCCEEDED, *[WAITING] * 4]
-    assert state.jobs.group[state.job_row(4)] != NONE
 
 
 def test_what_was_not_seen_to_start_is_not_lost_for_it_may_start_yet(world):

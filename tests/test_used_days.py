@@ -132,18 +132,6 @@ def test_days_are_those_of_the_facts_wherever_they_are_folded(jobs, lost, now, f
         assert row["cpu_hours"] == pytest.approx(tasks / 3600)
 
 
-def test_the_late_end_of_a_lost_task_counts_and_what_it_held_counts_once():
-    state = new_state()
-    state.days = UsedDays()
-    for fact in played([("a", "ada", 1000, [(0, HOUR, 0), (0, 9 * HOUR, 0)])], 2 * HOUR):
-        apply(state, fact)
-    zero, cpu = np.zeros(1, np.int64), np.array([3_600_000])
-    apply(state, TasksFinished(at=5 * HOUR, **rows(1, [1]), outcome=zero, code=zero, cpu=cpu, peak=zero, ran=cpu))
-    (row,) = [row for row in used_rows(state, 5 * HOUR) if row["user"]]
-    assert (row["tasks"], row["failed"], row["asked"]["cpu"], row["lost"]["cpu"]) == (2, 0, 3000.0, 2000.0)
-    assert row["cpu_hours"] == pytest.approx(1.0 + 1 / 3600)
-
-
 FOUR_DAYS = [("a", "ada", 32_000, [(12 * HOUR, 60 * HOUR, 0)] * 8), ("b", "bo", 32_000, [(36 * HOUR, 12 * HOUR, 1)])]
 
 

@@ -262,7 +262,6 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
         over = state.current_tasks(ended)
         chosen = first_mentions(state.view(), over, NONE)
         if len(chosen) < len(over):
-            found += _ends_of_lost(state, seen, now)
             ended, outcome, code = contract.pick(ended, chosen), outcome[chosen], code[chosen]
             used = _those(used, chosen)
     if seen.known is not None:
@@ -310,25 +309,6 @@ def _late_ends(state: State, seen: Seen, now: float) -> tuple[list[facts.TasksFi
     goes_on = ~np.isin(state.current_tasks(seen.started), rows[late])
     since, cards = _those([seen.since, seen.cards], goes_on)
     return found, seen._replace(ended=rest, started=contract.pick(seen.started, goes_on), since=since, cards=cards)
-
-
-def _ends_of_lost(state: State, seen: Seen, now: float) -> list[Fact]:
-    """Return which tasks are done that wait since they were lost, as their nodes report that are back.
-
-    A leased worker is not: its program knows that the calls there are lost.
-    """
-    (attempts, outcome, code, *used), back = seen.ended, {each.node.name for each in seen.nodes if isinstance(each, NodeUp)}
-    rows = np.where(facts.exited_well(outcome, code), state.lost_tasks(attempts), NONE)
-    for k in np.flatnonzero(rows != NONE).tolist():
-        node, call = state.tasks.node[rows[k]], state.index.specs[int(attempts.job[k])].work.call
-        is_heard = state.nodes.up[node] or state.cluster.specs[node].name in back
-        if not is_heard or (call is not None and call.fetch is None):
-            rows[k] = NONE
-    chosen = first_mentions(state.view(), rows, NONE)
-    if not len(chosen):
-        return []
-    columns = {**_columns(contract.pick(attempts, chosen)), **_used(_those(used, chosen))}
-    return [facts.TasksFinished(at=now, **columns, outcome=outcome[chosen], code=code[chosen])]
 
 
 def _used(columns: Sequence[I64]) -> dict[str, I64]:

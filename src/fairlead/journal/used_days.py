@@ -9,8 +9,9 @@ from math import inf, isnan, nan
 import msgspec
 import numpy as np
 
+from fairlead.outcomes import Outcome
 from fairlead.scheduler.entitlements import parts_of
-from fairlead.scheduler.facts import Fact, NodeLost, TasksFinished, exited_well
+from fairlead.scheduler.facts import Fact, NodeLost, TasksFinished
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import REVOKING, STOPPING
 from fairlead.scheduler.tables import F64, I64, NONE, Bools
@@ -96,14 +97,13 @@ class UsedDays(msgspec.Struct):
         return keys
 
     def _finish(self, state: State, fact: TasksFinished) -> None:
-        lost = state.lost_tasks(fact.attempts)
-        rows = np.maximum(state.current_tasks(fact.attempts), lost)
+        rows = state.current_tasks(fact.attempts)
         if (rows == NONE).any():  # a contradiction, which the effect refuses
             return
-        began = np.where(lost == NONE, fact.began(state.tasks.started_at[rows]), fact.at)  # what lost ones held is counted
-        good, status = exited_well(fact.outcome, fact.code), state.tasks.status[rows]
+        by_itself = (fact.outcome == Outcome.EXITED) | (fact.outcome == Outcome.UNUSED)
+        good, status = by_itself & (fact.code == 0), state.tasks.status[rows]
         failed = ~(good | (status == STOPPING) | (status == REVOKING))  # not cancelled or preempted
-        keys = self.hold(state, rows, began, fact.at, ~good)
+        keys = self.hold(state, rows, fact.began(state.tasks.started_at[rows]), fact.at, ~good)
         for key, these in keys if self.begin <= fact.at <= self.end else []:
             sums = self.sums(state, int(fact.at // DAY), key)
             sums.tasks += len(these)

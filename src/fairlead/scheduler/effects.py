@@ -435,14 +435,10 @@ def _tasks_started(state: State, fact: facts.TasksStarted) -> None:
 
 
 def _tasks_finished(state: State, fact: facts.TasksFinished) -> None:
-    lost = state.lost_tasks(fact.attempts)
-    if (lost != NONE).any():
-        _finish_lost(state, fact, lost)
-    else:
-        if len(fact.ran):
-            rows = _current(state, fact, "ended")
-            state.tasks.started_at[rows] = fact.began(state.tasks.started_at[rows])
-        _finish(state, fact.attempts, fact.outcome, fact.code, fact.at)
+    if len(fact.ran):
+        rows = _current(state, fact, "ended")
+        state.tasks.started_at[rows] = fact.began(state.tasks.started_at[rows])
+    _finish(state, fact.attempts, fact.outcome, fact.code, fact.at)
     if len(fact.cpu):
         rows = state.jobs.first[state.job_rows(fact.job)] + fact.index
         state.tasks.cpu[rows] += fact.cpu / 1000
@@ -450,24 +446,6 @@ def _tasks_finished(state: State, fact: facts.TasksFinished) -> None:
     for k in np.flatnonzero(fact.calls).tolist():
         calls, called = state.calls.get(int(fact.job[k]), (0, 0))
         state.calls[int(fact.job[k])] = calls + int(fact.calls[k]), called + int(fact.called[k])
-
-
-def _finish_lost(state: State, fact: facts.TasksFinished, rows: I64) -> None:
-    """Let tasks that wait since they were lost be done: what they held is given back already, and they do not start again."""
-    mentions = scheduling.first_mentions(state.view(), np.where(facts.exited_well(fact.outcome, fact.code), rows, NONE), NONE)
-    wrong = np.setdiff1d(np.arange(len(rows)), mentions)
-    _refuse(state, int(wrong[0]) if len(wrong) else -1, fact.job, fact.index, "ended")
-    scheduling.begin_moment(state.view(), fact.at)
-    tasks = state.tasks
-    tasks.status[rows], tasks.outcome[rows], tasks.code[rows] = SUCCEEDED, fact.outcome, fact.code
-    tasks.started_at[rows], tasks.finished_at[rows] = fact.began(tasks.started_at[rows]), fact.at
-    for job in np.unique(fact.job).tolist():
-        row, index = state.job_row(job), fact.index[fact.job == job]
-        state.jobs.waiting[row] -= len(index)
-        _leave_group(state, row, fact.at)
-        if job in state.dependencies.paired:
-            _tasks_ended(state, job, index, fact.at)
-        _after_tasks_changed(state, row, fact.at)
 
 
 def _tasks_checkpointed(state: State, fact: facts.TasksCheckpointed) -> None:

@@ -1,8 +1,7 @@
 """Facts: what can happen, in the past tense. Only facts change the state.
 
 A fact about many tasks has columns of equal length: task k is (job[k], index[k], attempt[k]). An attempt is one placement of a
-task, counted from 1. An engine never runs the same attempt twice, and the state accepts only the end of the current attempt, or
-that a lost one exited 0 while its task waits.
+task, counted from 1. An engine never runs the same attempt twice, and the state accepts only the end of the current attempt.
 Nodes and jobs are numbered in the order they came.
 
 `encode` and `decode` write and read a fact as JSON, for the journal and for streams of facts. A fact of an unknown type or with
@@ -232,7 +231,7 @@ class TasksStarted(TasksFact, frozen=True):
 
 
 class TasksFinished(TasksFact, frozen=True):
-    """They have ended, with all processes they started. Or all of them count as lost, and had exited 0.
+    """They have ended, with all processes they started.
 
     cpu, peak : CPU milliseconds and peak memory in bytes of each attempt; empty, or 0, if unknown
     ran : milliseconds each ran; empty, or 0, if unknown: then since its start
@@ -253,11 +252,6 @@ class TasksFinished(TasksFact, frozen=True):
         An end counts from when it was reported, since only then are the resources free.
         """
         return np.where(self.ran > 0, self.at - self.ran / 1000, noted) if len(self.ran) else noted
-
-
-def exited_well(outcome: Ints, code: Ints) -> NDArray[np.bool_]:
-    """Return which attempts ended by themselves, with 0."""
-    return ((outcome == Outcome.EXITED) | (outcome == Outcome.UNUSED)) & (code == 0)
 
 
 class TasksCheckpointed(TasksFact, frozen=True):

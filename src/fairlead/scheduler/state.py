@@ -86,11 +86,7 @@ class State(Records):
 
     def current_tasks(self, attempts: Attempts) -> I64:
         """Return the task rows of attempts; NONE for one that is unknown, not the latest of its task, or holds no resources."""
-        return scheduling.current_tasks(self.view(), *attempts, self.index.first, self.index.row_of, False)
-
-    def lost_tasks(self, attempts: Attempts) -> I64:
-        """Return the task rows of attempts that count as lost, while their tasks wait; NONE for others, and of gangs."""
-        return scheduling.current_tasks(self.view(), *attempts, self.index.first, self.index.row_of, True)
+        return scheduling.current_tasks(self.view(), *attempts, self.index.first, self.index.row_of)
 
     def job_rows_of(self, tasks: I64) -> I64:
         """Return the job rows of task rows; tasks lie in the order of their jobs."""

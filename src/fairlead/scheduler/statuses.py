@@ -35,7 +35,7 @@ _X: Final = IMPOSSIBLE
 
 TRANSITIONS: Final = (
     # placed, started, cancelled, out of time, revoked, done, yielded, fails, retry, lost, too often, not begun
-    (PLACED, _X, CANCELLED, _X, _X, SUCCEEDED, _X, _X, _X, _X, _X, _X),  # waiting
+    (PLACED, _X, CANCELLED, _X, _X, _X, _X, _X, _X, _X, _X, _X),  # waiting
     (_X, RUNNING, STOPPING, _X, REVOKING, SUCCEEDED, WAITING, FAILED, WAITING, WAITING, FAILED, FAILED),  # starting
     (_X, RUNNING, STOPPING, EXPIRING, REVOKING, SUCCEEDED, WAITING, FAILED, WAITING, WAITING, FAILED, FAILED),  # running
     (_X, STOPPING, STOPPING, _X, _X, SUCCEEDED, CANCELLED, CANCELLED, CANCELLED, CANCELLED, CANCELLED, CANCELLED),  # stopping
@@ -49,7 +49,6 @@ TRANSITIONS: Final = (
 
 If the job says that a task which exits 0 after its signal is done (``exit_done``), YIELDED is taken for DONE, unless the task was
 cancelled or out of time. The signal need not be the scheduler's: a node that shuts down stops its tasks. That counts as a loss.
-A waiting task is DONE if its last attempt counts as lost, and is now known to have exited 0 by itself.
 """
 
 
@@ -82,11 +81,7 @@ JOB: Final = Lifecycle(
             "running": ("running",),
             **{status: (status,) for status in _ENDED},
         },
-        "a task ends": {
-            "running": ("running", "waiting", "held", *_ENDED),
-            "waiting": ("waiting", *_ENDED),
-            "held": ("held", *_ENDED),
-        },
+        "a task ends": {"running": ("running", "waiting", "held", *_ENDED)},
         "forgotten": dict.fromkeys(_ENDED, ("forgotten",)),
     },
 )

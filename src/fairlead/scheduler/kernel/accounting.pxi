@@ -404,12 +404,9 @@ def rows_of(const i64[::1] job, i64 first, const i64[::1] row_of_job):
 
 
 def current_tasks(
-    View v, const i64[::1] job, const i64[::1] index, const i64[::1] number, i64 first, const i64[::1] row_of_job, bint lost
+    View v, const i64[::1] job, const i64[::1] index, const i64[::1] number, i64 first, const i64[::1] row_of_job
 ):
-    """Return the task rows of current attempts, NONE for others; `first` and `row_of_job` as in :func:`rows_of`.
-
-    With `lost`, of attempts that count as lost, while their tasks wait to start one by one.
-    """
+    """Return the task rows of current attempts, NONE for others; `first` and `row_of_job` as in :func:`rows_of`."""
     found = rows_of(job, first, row_of_job)
     cdef i64[::1] tasks = found
     for k in range(job.shape[0]):
@@ -417,8 +414,7 @@ def current_tasks(
         if row != NONE and 0 <= index[k] < v.jobs[row].tasks:
             task = v.jobs[row].first + index[k]
             status = v.tasks[task].status
-            waits = status == WAITING and v.tasks[task].outcome == LOST and not v.jobs[row].gang
-            if v.tasks[task].attempt == number[k] and (waits if lost else PLACED <= status <= REVOKING):
+            if v.tasks[task].attempt == number[k] and PLACED <= status <= REVOKING:
                 tasks[k] = task
     return found
 
