@@ -69,7 +69,7 @@ class Lab(World):
         self.journal = Journal(SqlStore(self.folder / "journal.db"))
         self.scheduler = Scheduler(self.journal, self.engine, self.clock)
         self.engine.know(self.state.cluster.members)
-        self.engine.expect(dict.fromkeys(self.state.cluster.members, True))
+        self.engine.expect({name: [(0, 0, 0)] for name in self.state.cluster.members})
 
     def close(self) -> None:
         self.engine.close(leave=True)  # the supervisor of this machine too

@@ -963,8 +963,8 @@ def test_what_was_revoked_and_how_safe_it_is_is_told():
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('guarantee_timeout = "soon"', "'soon' is not a duration"),
-        ("guarantee_timeout = -1", "not a duration"),
+        ('guarantee_timeout = "soon"', "'soon' is not a timeout"),
+        ("guarantee_timeout = -1", "not a timeout"),
         ("fair_share_threshold = 2", "use 1 or less"),
         ('grace = "2d"', "use 86400 or less"),
         ('lent = "x"', "no such key"),

@@ -357,10 +357,17 @@ def test_a_file_that_was_emptied_drops_no_queue(live):
         refused = live.call("reload")
         assert (refused.returncode, refused.stderr.startswith(said), refused.stderr.count("\n")) == (1, True, 1)
         assert live.ask("queues") == before
+    live.submit("-q", "B", "--hold", "--", "true")
     live.kill()
     refused = live.call("up", "--config", str(live.config))
     assert (refused.returncode, refused.stderr.splitlines()[-1].startswith(said)) == (1, True)
+    live.config.write_text('[[queue]]\nname = "A"\n[[queue]]\nname = "B"\n')
+    live.up()
+    live.config.write_text('[[queue]]\nname = "A"\n')
+    gone = "no longer declared: B: their jobs go on, and they take no new ones"
+    assert gone in live.call("reload").stderr
     live.config.write_text('[[queue]]\nname = "*"\n')
+    live.kill()
     live.up()
     live.config.write_text("")
     assert live.ok("reload") == "the configuration has not changed\n", "the same, and nothing is dropped"

@@ -235,6 +235,27 @@ def test_cancelled_for_what_became_of_another():
     assert why(world, other)[0] == "running"
 
 
+def test_what_cannot_start_hides_from_no_audit_who_is_below():
+    """Within one task: the largest that runs or may start, or a gang as a whole. A held one as large as a node excuses nobody."""
+    world = World([Queue("q"), Queue("r")], {"cpu": 10_000})
+    world.submit("q", {"cpu": 1000}, 10)
+    world.decide()
+    world.submit("r", {"cpu": 1000}, 5)
+    assert [each["status"] for each in audit_state(world.state, 5.0)["queues"]] == ["fair", "below"]
+    held = world.submit("r", {"cpu": 9000})
+    world.happen(admission.hold(world.state, held, 5.0))
+    world.submit("r", {"cpu": 3000}, 5, gang=True)  # it never fits
+    assert [each["status"] for each in audit_state(world.state, 5.0)["queues"]] == ["fair", "below"]
+
+
+def test_who_is_alone_and_waits_for_its_own_gang_is_not_wronged():
+    world = World([Queue("q"), Queue("r")], {"cpu": 10_000})
+    world.submit("q", {"cpu": 1000}, 4)
+    world.decide()
+    world.submit("q", {"cpu": 3000}, 3, gang=True)
+    assert [each["status"] for each in audit_state(world.state, 5.0)["queues"]] == ["fair"]
+
+
 def test_a_gang_that_can_never_fit_is_in_nobodys_way():
     """It counts as no work, now and over time, and is not named as first in turn."""
     world = World([Queue("q"), Queue("r")], {"cpu": 2000})

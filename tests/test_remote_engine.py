@@ -167,6 +167,18 @@ def test_what_a_machine_tells_of_the_tasks_of_another_is_not_believed(fleet, cap
     assert many.end_of(a) == (Outcome.EXITED, 0)
 
 
+def test_what_another_machine_tells_first_after_a_restart_is_not_believed(fleet, caplog):
+    many, a = fleet(2), Attempt(1, 0, 1)
+    many.engine.close()
+    many.engine.join(10)
+    many.engine = RemoteEngine(Serving(many.home, lambda: None, LONG_LEASE, ("127.0.0.1", 0)))
+    many.engine.expect({"n0": [a], "n1": []})
+    many.engine.serve("another", 1)
+    many.engine._hear("n1", [b'{"saw": "ended", "task": [1, 0, 1], "outcome": 0, "code": 0, "cpu": 0, "peak": 0}'])
+    assert not len(many.engine.poll().ended.attempts.job)
+    assert "node n1 reports task 1.0, which is on another node" in caplog.text
+
+
 def test_an_attempt_is_stopped_where_the_journal_has_it_and_where_it_was_seen(fleet):
     many = fleet(2)
     a, b = Attempt(1, 0, 1), Attempt(2, 0, 1)
@@ -384,7 +396,7 @@ def test_what_the_journal_believes_in_and_nobody_admits_is_lost_when_it_must_hav
     many = fleet(1, SHORT_LEASE)
     engine = RemoteEngine(Serving(many.home, lambda: None, SHORT_LEASE, ("127.0.0.1", 0)))
     engine.serve("another", 1)
-    engine.expect({"away": True})
+    engine.expect({"away": [(1, 0, 1)]})
     since, lost = time.monotonic(), []
     while not lost:
         seen = engine.poll()
@@ -399,7 +411,7 @@ def test_what_the_journal_believes_in_and_nobody_admits_is_lost_when_it_must_hav
 def test_what_a_scheduler_before_promised_for_longer_is_waited_for(tmp_path):
     for lost_after, waits in ((60.0, 60.0), (2.0, 60.0)):
         engine = RemoteEngine(Serving(tmp_path, lambda: None, LONG_LEASE._replace(lost_after=lost_after), ("127.0.0.1", 0)))
-        engine.expect({"away": True})
+        engine.expect({"away": [(1, 0, 1)]})
         member = engine._members["away"]
         assert not member.is_lost(engine._policy, member.renewed_at + waits)
         assert member.is_lost(engine._policy, member.renewed_at + LONG_LEASE.over_within() + 0.1)
@@ -408,14 +420,14 @@ def test_what_a_scheduler_before_promised_for_longer_is_waited_for(tmp_path):
 def test_a_node_that_is_heard_before_it_is_expected_has_the_new_terms(fleet):
     many = fleet(1)
     (many.home / "lost_after").write_text("7200.0")
-    many.engine.expect({"n0": True})
+    many.engine.expect({"n0": [(1, 0, 1)]})
     assert many.engine._members["n0"].promised == 0.0
 
 
 def test_what_has_no_tasks_by_the_journal_is_lost_as_soon_as_it_is_gone(tmp_path):
     """Such as the nodes of a cluster that ended: for as long as a lease they were listed as up."""
     engine = RemoteEngine(Serving(tmp_path, lambda: None, LONG_LEASE, ("127.0.0.1", 0)))
-    engine.expect({"busy": True, "idle": False})
+    engine.expect({"busy": [(1, 0, 1)], "idle": []})
     for name, lost in (("busy", False), ("idle", True)):
         engine.part(name)
         member = engine._members[name]
@@ -758,5 +770,5 @@ def test_an_end_is_acknowledged_although_nothing_else_is_sent(fleet):
 
 def test_a_node_is_unheard_until_it_has_told_this_scheduler_what_runs_there(fleet):
     many = fleet(1)
-    many.engine.expect({"n0": True, "away": False})
+    many.engine.expect({"n0": [(1, 0, 1)], "away": []})
     assert many.engine.unheard.keys() == {"away"}

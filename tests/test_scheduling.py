@@ -346,7 +346,7 @@ def test_a_large_task_does_not_starve_while_small_ones_keep_coming():
             kept = second
         if large in world.running():
             break
-    assert kept == 1, "as soon as `large` is owed as many seconds as `small` was, which waited for one before it first ran"
+    assert kept == 0, "at once: that `small` waited for a second before it first ran is no debt before that of `large`"
     assert world.running() == {large: 1}
     assert second <= kept + 2
     world.end(large)
@@ -423,10 +423,7 @@ def test_nothing_is_kept_on_a_node_that_is_drained():
     world.placed()
     large = world.submit("B", {"cpu": 4000})
     world.submit("A", {"cpu": 1000})
-    world.decide()
-    assert not world.decide(4.0), "once all are served, nobody is asked before something happens"
-    world.submit("A", {"cpu": 1000})
-    assert any(isinstance(fact, NodesReserved) and fact.id == large for fact in world.decide(4.0))
+    assert any(isinstance(fact, NodesReserved) and fact.id == large for fact in world.decide())
     world.happen(NodeDrained(at=world.now, node="n0"))
     assert not world.state.holds.n
     assert not snapshot.load(snapshot.dump(world.state)).holds.n

@@ -159,4 +159,4 @@ def test_what_cannot_be_launched_in_offers_is_refused():
 )
 def test_the_command_says_what_is_wrong(options, wrong):
     done = forked.run(["simulate", "examples/trace.csv", "--nodes", "4", *options])
-    assert (done.returncode, done.stderr) == (1, f"fairlead: {wrong}\n")
+    assert (done.returncode, done.stderr) == (2, f"fairlead: {wrong}\n")

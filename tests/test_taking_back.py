@@ -94,7 +94,7 @@ def test_what_is_asked_for_is_kept_and_a_wrong_signal_is_told(world):
     assert (world.job(again)["revocable"], world.job(again)["signal"]) == (True, "SIGINT")
     for name in ("KILL", "soon"):
         refused = world.call("submit", "-q", "batch", "--signal", name, "--", "true")
-        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
         assert f"{name!r} is not a signal that a program can handle: use one such as TERM, INT or USR1" in refused.stderr
     with Client(world.home) as client:
         mine = client.submit_job(["true"], queue="batch", signal="USR2", revocable=True, grace=1.5)

@@ -249,8 +249,8 @@ class LiveEngine(Engine, Protocol):
     def trouble(self) -> str | None:
         """Why it cannot work; None if it can."""
 
-    def expect(self, nodes: Mapping[str, bool]) -> None:
-        """Expect the nodes in the journal: by name, True if it has tasks there.
+    def expect(self, nodes: Mapping[str, Sequence[tuple[int, int, int]]]) -> None:
+        """Expect the nodes in the journal: by name, the attempts there. No other node is believed about these.
 
         Where nodes come and go, they are lost only when nothing can run there.
         """

@@ -6,6 +6,7 @@ starts there until there is room again. Nodes are neither added nor removed: one
 
 from collections.abc import Sequence
 
+import numpy as np
 from msgspec.structs import replace
 
 from fairlead.engines.contract import LiveEngine
@@ -81,3 +82,12 @@ def configure(state: State, configuration: Configuration, now: float) -> Configu
         )
     same = declared == configuration.queues and state.settings == configuration.settings
     return None if same else admission.configure(state, configuration.queues, configuration.settings, now)
+
+
+def dropped(state: State, configuration: Configuration) -> list[str]:
+    """Return a warning of the queues with unfinished jobs that are declared, and no longer are in a configuration."""
+    names, jobs = {queue.name for queue in configuration.queues}, state.jobs
+    live = (jobs.waiting[: jobs.n] > 0) | (jobs.holding[: jobs.n] > 0)
+    queues = {state.tree.names[row] for row in np.unique(jobs.queue[: jobs.n][live]).tolist()}
+    gone = [name for name in admission.declared_leaves(state) if name in queues - names]
+    return [f"no longer declared: {admission.some(gone)}: their jobs go on, and they take no new ones"] if gone else []

@@ -60,7 +60,7 @@ from fairlead.service.page.asking import Asking
 from fairlead.service.page.door import Door, own_url
 from fairlead.service.page.entrance import PageEntrance, beside
 from fairlead.service.page.site import Site
-from fairlead.service.reloading import Reloading, configure
+from fairlead.service.reloading import Reloading, configure, dropped
 from fairlead.service.sessions import Sessions
 from fairlead.service.unfinished_jobs import Exports, UnfinishedJobs
 from fairlead.service.wakeups import Wakeups
@@ -274,9 +274,11 @@ def _start(
     there = None if engine.elastic else [node.name for node in engine.nodes]
     scheduler = Scheduler(journal, engine, clock, there, metrics.timed)
     state = scheduler.state
-    held = set(state.tasks.node[state.held_rows()].tolist())
-    nodes = enumerate(zip(state.cluster.specs, state.nodes.up, strict=False))
-    engine.expect({spec.name: row in held for row, (spec, up) in nodes if up})
+    names, held = [spec.name for spec in state.cluster.specs], state.held_rows()
+    running: dict[str, list[tuple[int, int, int]]] = {names[row]: [] for row in np.flatnonzero(state.nodes.up).tolist()}
+    for row, *attempt in zip(state.tasks.node[held].tolist(), *(each.tolist() for each in state.attempts_of(held)), strict=True):
+        running[names[row]].append((attempt[0], attempt[1], attempt[2]))
+    engine.expect(running)
     scheduler.on_record, scheduler.placing = metrics.count, False  # the loop places, which looks at the disk first
     if isinstance(engine, JoinedEngine):
         engine.know(state.cluster.members)
@@ -287,6 +289,8 @@ def _start(
         _refuse_unknown(scheduler.state, drop)
         if there is not None:
             _refuse_to_lose(scheduler.state, {*drop, *there})
+        for gone in dropped(scheduler.state, configuration):
+            log.warning("%s", gone)
         begins: list[Request] = [lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]]
         if not journal.position and (used := highest_output(home)):
             begins.insert(0, lambda state, now: [FactsLost(at=now, count=used)])  # so that no job reuses old outputs

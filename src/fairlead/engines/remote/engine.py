@@ -134,17 +134,18 @@ class RemoteEngine:
             return self.complaint
         return f"none of {len(waits)} nodes has connected: {', '.join(waits[:5])}"
 
-    def expect(self, nodes: Mapping[str, bool]) -> None:
-        """Expect the nodes in the journal: wait for them to be admitted.
+    def expect(self, nodes: Mapping[str, Sequence[tuple[int, int, int]]]) -> None:
+        """Expect the nodes in the journal, by name with the attempts there: wait for them to be admitted.
 
         A node that is removed is lost at once if it has no tasks; else when no lease can still be valid.
         """
         now, before = time.monotonic(), self._promised_before()
         with self._lock:
-            for name, has_tasks in nodes.items():
+            for name, there in nodes.items():
+                self._on |= dict.fromkeys(there, name)  # although another speaks of them first
                 member = self._members.setdefault(name, Member(name, None, now))
                 if member.standing is not MemberState.UP:  # else it has this scheduler's terms already
-                    member.promised, member.believed, member.fenced, member.expected_at = before, True, not has_tasks, now
+                    member.promised, member.believed, member.fenced, member.expected_at = before, True, not there, now
 
     def _promised_before(self) -> float:
         """Return the longest lease that an earlier scheduler granted, in seconds; store this one's."""

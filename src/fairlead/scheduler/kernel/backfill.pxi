@@ -199,13 +199,16 @@ cdef bint _takes_back(View v, i64 j, double lack) noexcept nogil:
 
     Its own line waits, and would lack as much without it.
     """
-    leaf = v.jobs[j].queue
-    x = line_of(v, leaf)
-    if v.queues[leaf].pending == 0:
-        return False
+    without = _lacks_without(v, j)
+    return without > 0.0 and without > lack - LEAST_SHARE
+
+
+cdef double _lacks_without(View v, i64 j) noexcept nogil:
+    """Return what the line of job row j lacks, in parts, once its task, or whole gang, has ended; 0 if it waits for nothing."""
+    x = line_of(v, v.jobs[j].queue)
     know(v, x)
     without = size_held(v, j) + v.queue_cache[x].lack
-    return without > LEAST_SHARE and without / v.queue_cache[x].due_share > lack - LEAST_SHARE
+    return without / v.queue_cache[x].due_share if v.queues[v.jobs[j].queue].pending > 0 and without > LEAST_SHARE else 0.0
 
 
 cdef bint _has_claim(View v, i64 b) noexcept nogil:
@@ -323,13 +326,21 @@ cdef Plan review(View v, double now) noexcept nogil:
 
 
 cdef i64 _least_owed(View v) noexcept nogil:
-    """Return the reservation of the least-owed line that the budget pays for; NONE."""
+    """Return the reservation of the least-owed line that the budget pays for, if that idles anything; NONE."""
     least, h = NONE, 0
     while h < v.counts[HOLDS]:
-        if is_paid_for(v, h) and (least == NONE or not _owes_more(v, h, least)):
+        if is_paid_for(v, h) and _idles(v, h) and (least == NONE or not _owes_more(v, h, least)):
             least = h
         h = next_promise(v, h)
     return least
+
+
+cdef bint _idles(View v, i64 h) noexcept nogil:
+    """Return True if a promise idles something, or is expected to; `h` is its first hold."""
+    for i in range(h * v.len_total, next_promise(v, h) * v.len_total):
+        if v.idle[i] > 0 or v.cost[i] > v.idled[i]:
+            return True
+    return False
 
 
 cdef bint _owes_more(View v, i64 h, i64 k) noexcept nogil:
@@ -394,16 +405,17 @@ cdef (i64, double, bint) _plan_without(View v, i64 h, i64 b, double now) noexcep
 cdef (i64, double) plan(View v, i64 b, i64 x, bint new, double now, double *cost) noexcept nogil:
     """Plan a group's reservation (see `_plan_with`), and mark the leaves whose ends do not count (`apart`).
 
-    - A line that is owed a whole task's work has room for which nothing idles, by ends of lines that are owed less and by its own. So room
-      that was gathered stays together until who is owed as much has had it. Where one end would do, a `new` reservation is only this, unless the
-      order serves others first (`_is_beyond_turn`).
-    - Else ends count that leave it their room: of lines that are not owed more, and would then lack less of their parts, or do not wait.
-    - Else ends of all lines that are owed less, and its own. If one end of any would do, it has that in its turn, unless it is owed a whole
+    - A line that is owed a whole task's work, and may stay (`_may_stay`), has room for which nothing idles, by ends of its own tasks and of
+      all but those of who is owed more, and would lack some of their part. So room that was gathered stays together until who is owed as
+      much has had it. Where one end would do, a `new` reservation is only this, unless the order serves others first (`_is_beyond_turn`).
+    - Else ends count that leave it their room: of lines that do not wait, would have their part, or are not owed more and would then lack less.
+    - Else ends of all but those who are owed more, and its own. If one end of any would do, it has that in its turn, unless it is owed a whole
       task's work; then its own do not count.
     """
     cdef bint some = False, one, owed
     lack, mark = lacks(v, b, x), v.scratches
-    kept, taken, gone = flags(v, v.counts[QUEUES]), flags(v, v.counts[QUEUES]), relied_on(v, b)
+    kept, taken = flags(v, v.counts[QUEUES]), flags(v, v.counts[QUEUES])
+    before, gone = flags(v, v.counts[QUEUES]), relied_on(v, b)  # `before`: who is owed more, and would lack some of its part
     for q in range(v.counts[QUEUES]):
         taken[q] = v.queues[q].tasks > 0 and line_of(v, q) == x
         some |= taken[q]
@@ -413,13 +425,16 @@ cdef (i64, double) plan(View v, i64 b, i64 x, bint new, double now, double *cost
             q = v.jobs[v.tasks[t].job].queue
             if not kept[q] and _goes_first(v, b, v.tasks[t].job, NULL):
                 taken[q] = kept[q] = True
-            if not taken[q] and (_is_owed_more(v, q, x) or _takes_back(v, v.tasks[t].job, lack)):
+            without = _lacks_without(v, v.tasks[t].job) if not (taken[q] and before[q]) else 0.0
+            if without > 0.0 and _is_owed_more(v, line_of(v, q), x):
+                before[q] = taken[q] = some = True
+            elif without > 0.0 and without > lack - LEAST_SHARE:
                 taken[q] = some = True
             t = v.tasks[t].after
     count, start, owed = 0, INFINITY, is_owed_a_task(v, x, b, current_job(v, b))
-    if owed:
+    if owed and _may_stay(v, b, x):
         for q in range(v.counts[QUEUES]):
-            v.queue_cache[q].apart = kept[q] or _is_owed_more(v, q, x)
+            v.queue_cache[q].apart = kept[q] or before[q]
         count, start = _plan_with(v, b, now, cost, gone)
         if count > 0 and (start <= now or in_shares(v, cost) > LEAST_SHARE):
             count = 0
@@ -431,15 +446,25 @@ cdef (i64, double) plan(View v, i64 b, i64 x, bint new, double now, double *cost
             one = _one_end_helps(v, b, x, True, INFINITY)
             if not one or owed:
                 for q in range(v.counts[QUEUES]):
-                    v.queue_cache[q].apart = taken[q] and (one if line_of(v, q) == x else kept[q] or _is_owed_more(v, q, x))
+                    v.queue_cache[q].apart = taken[q] and (one if line_of(v, q) == x else kept[q] or before[q])
                 count, start = _plan_with(v, b, now, cost, gone)
     release(v, mark)
     return count, start
 
 
-cdef bint _is_owed_more(View v, i64 q, i64 x) noexcept nogil:
-    """Return True if a leaf waits, and its line is owed more than line x."""
-    return v.queues[q].pending > 0 and v.queues[line_of(v, q)].debt > v.queues[x].debt
+cdef bint _may_stay(View v, i64 b, i64 x) noexcept nogil:
+    """Return True if room may stay together for a line: another waits, it lacks some of its part, or would without one of its tasks.
+
+    Where siblings are not ordered by their shares, that order stands.
+    """
+    if x == 0 or v.queues[0].waits == v.queues[x].pending or not compares_shares(v.queues[v.queues[x].parent].policy):
+        return False
+    return lack_of(v, x, needs_of(v, v.groups[b].shape_row)) + size_of(v, b) > LEAST_SHARE
+
+
+cdef bint _is_owed_more(View v, i64 y, i64 x) noexcept nogil:
+    """Return True if line y is owed more than line x, by more than a moment: debts are not all counted in the same one."""
+    return v.queues[y].debt > v.queues[x].debt + MIN_FORECAST_SECONDS
 
 
 cdef (i64, double) _plan_with(View v, i64 b, double now, double *cost, i64 *gone) noexcept nogil:

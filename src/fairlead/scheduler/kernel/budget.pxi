@@ -88,9 +88,9 @@ cdef double _spends_from(View v, i64 h, i64 r) noexcept nogil:
 
 
 cdef bint is_paid(View v, double *cost, double least, double now) noexcept nogil:
-    """Return True if the budget has as much of each resource, and a share `least` of what costs anything."""
+    """Return True if the budget has as much of each resource that costs anything, and a share `least` of it."""
     for r in range(v.len_total):
-        if v.total[r] > 0 and max(cost[r], least * v.total[r] if cost[r] > 0.0 else 0.0) > left_of(v, r, now):
+        if cost[r] > 0.0 and max(cost[r], least * v.total[r]) > left_of(v, r, now):
             return False
     return True
 

@@ -80,7 +80,7 @@ cdef void _pay(View v, i64 first, double least, bint overdraws, double at) noexc
     for r in range(m):
         more = max(0.0, least * v.total[r] - cost[r]) if cost[r] > 0.0 else 0.0
         cost[r], v.cost[first * m + r] = cost[r] + more, v.cost[first * m + r] + more
-    if overdraws and is_overspent(v, at):
+    if overdraws and in_shares(v, cost) > 0.0 and is_overspent(v, at):
         for h in range(first, v.counts[HOLDS]):
             v.holds[h].allowance = ALLOWANCE * in_shares(v, cost)
         v.queues[0].put_off = at + v.holds[first].allowance / v.times[IDLE_BUDGET]

@@ -301,7 +301,7 @@ def audit_state(state: State, now: float) -> FairnessInfo:
     has = np.divide(used, one_task, out=np.zeros(len(leaves)), where=one_task > 0)
     own, (most, _) = own_part(problem), problem.most()
     entitled = None if own is None else np.minimum(own, most) * one_task
-    below, sharing = _below(problem, used, entitled, _largest_task(state))
+    below, sharing = _below(problem, used, entitled, _largest_task(state, never))
     result = run_cycle(state)
     starting = np.isin(leaves, state.jobs.queue[result.job])
     many = len(leaves) > MOST_COMPARED
@@ -415,11 +415,13 @@ def _shares(problem: Problem, amounts: Numbers) -> Numbers:
     return (amounts[:, there] / problem.capacity[there]).max(axis=1, initial=0.0)
 
 
-def _largest_task(state: State) -> float:
-    """Return the dominant share of the largest task that runs or waits: the granularity of fairness."""
-    jobs = state.jobs
-    live = np.flatnonzero((jobs.waiting[: jobs.n] > 0) | (jobs.holding[: jobs.n] > 0))
-    demand = state.shapes.demand[np.unique(jobs.shape_row[live])]
+def _largest_task(state: State, never: Bools) -> float:
+    """Return the dominant share of the largest task, or gang, that runs or may start: the granularity of fairness."""
+    jobs, n = state.jobs, state.jobs.n
+    waits = (jobs.waiting[:n] > 0) & (jobs.group[:n] != NONE) & ~never
+    live = np.flatnonzero(waits | (jobs.holding[:n] > 0))
+    at_once = np.where(jobs.gang[live], jobs.tasks[live], 1)
+    demand = np.unique(state.shapes.demand[jobs.shape_row[live]] * at_once[:, None], axis=0)
     return max((float(drf.dominant_share(d, state.cluster.total, np.ones(len(d)))) for d in demand), default=0.0)
 
 

@@ -41,7 +41,7 @@ from fairlead.service.feed import Feed
 from fairlead.service.journal_reports import JournalReports, ReportFailed
 from fairlead.service.loop import Busy, Loop
 from fairlead.service.output.archive import OutputArchive
-from fairlead.service.reloading import Reloading
+from fairlead.service.reloading import Reloading, dropped
 
 SLOW_SECONDS, STUCK_SECONDS = 10.0, 60.0
 """Duration of a step at which the scheduler is not ready, and at which it is not healthy."""
@@ -206,16 +206,17 @@ def add_operating(
         authenticator = client.authenticator
         authenticator.accounts.forget()
 
-        def question(state: State, now: float) -> tuple[list[Fact], tuple[bool, list[str]]]:
+        def question(state: State, now: float) -> tuple[list[Fact], tuple[bool, list[str], list[str]]]:
+            gone = dropped(state, configuration)
             facts, not_taken = reloading.apply(state, configuration, nodes, now)
-            return facts, (bool(facts), not_taken)
+            return facts, (bool(facts), not_taken, gone)
 
-        changed, not_taken = await client.ask(question, changes=True, by=caller.person.name)
+        changed, not_taken, gone = await client.ask(question, changes=True, by=caller.person.name)
         has = await client.read(lambda s: s.quantities(s.cluster.open))
         accounts = None if authenticator.personal else authenticator.accounts
         found = await asyncio.to_thread(configuration_warnings, configuration, has, accounts)
         looked_up = not authenticator.personal
-        return Json({"changed": changed, "looked_up": looked_up, "doubts": found, "not_taken": not_taken})
+        return Json({"changed": changed, "looked_up": looked_up, "doubts": gone + found, "not_taken": not_taken})
 
     @api.post("/v1/down", status_code=202, response_model=api_types.Changed)
     async def stop(request: DownRequest, caller: Known) -> Response:
