@@ -18,12 +18,14 @@ handle_interrupts()
 class Slow:
     def __del__(self):
         print("now", flush=True)
-        for _ in range(600):  # Python heeds a signal between two calls; one that comes as a sleep begins waits for its end
-            time.sleep(0.1)
+        nap()
+def nap():
+    for _ in range(600):  # Python heeds a signal between two calls; one that comes as a sleep begins waits for its end
+        time.sleep(0.1)
 try:
     slow = Slow()
     del slow
-    time.sleep(60)
+    nap()
 except KeyboardInterrupt:
     print("heeded")
 """
