@@ -1,7 +1,7 @@
 """Jobs by number: what was submitted, and in which row of the table it is."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence, Set
 from itertools import chain
 from typing import TypeVar
 
@@ -96,7 +96,7 @@ class Specs(ByNumber[Job]):
         super().__init__()
         self._named: dict[int, dict[str, list[int]]] = {}
 
-    def named(self, names: Iterable[str]) -> Iterator[tuple[int, Job]]:
+    def named(self, names: Set[str]) -> Iterator[tuple[int, Job]]:
         """Yield the jobs of some names or groups, in ascending order."""
         for key, block in sorted(self._blocks.items()):
             if key not in self._named:

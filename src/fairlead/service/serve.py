@@ -28,6 +28,7 @@ from fairlead.disk_room import Reserve
 from fairlead.engines.contract import EngineError, LiveEngine, Superseded
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import this_machine
+from fairlead.engines.local.reports import Task
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.joined import JoinedEngine
 from fairlead.engines.step import GRACE, Request, Scheduler, Stalled
@@ -275,9 +276,10 @@ def _start(
     scheduler = Scheduler(journal, engine, clock, there, metrics.timed)
     state = scheduler.state
     names, held = [spec.name for spec in state.cluster.specs], state.held_rows()
-    running: dict[str, list[tuple[int, int, int]]] = {names[row]: [] for row in np.flatnonzero(state.nodes.up).tolist()}
-    for row, *attempt in zip(state.tasks.node[held].tolist(), *(each.tolist() for each in state.attempts_of(held)), strict=True):
-        running[names[row]].append((attempt[0], attempt[1], attempt[2]))
+    running: dict[str, list[Task]] = {names[row]: [] for row in np.flatnonzero(state.nodes.up).tolist()}
+    columns = (each.tolist() for each in (*state.attempts_of(held), state.tasks.node[held]))
+    for job, index, number, row in zip(*columns, strict=True):
+        running[names[row]].append((job, index, number))
     engine.expect(running)
     scheduler.on_record, scheduler.placing = metrics.count, False  # the loop places, which looks at the disk first
     if isinstance(engine, JoinedEngine):

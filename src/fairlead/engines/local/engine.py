@@ -134,7 +134,7 @@ class LocalEngine:
         gpus, more = self.gpus, {OLDER: self._older} if self._older else {}
         return [contract.NodeUp(replace(node, labels={**node.labels, **more}), gpus[node.name]) for node in self.nodes]
 
-    def expect(self, nodes: Mapping[str, Sequence[tuple[int, int, int]]]) -> None:
+    def expect(self, nodes: Mapping[str, Sequence[reports.Task]]) -> None:
         """No-op: the only node is this machine."""
 
     def wait_for_nodes(self) -> None:

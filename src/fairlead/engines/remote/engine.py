@@ -134,7 +134,7 @@ class RemoteEngine:
             return self.complaint
         return f"none of {len(waits)} nodes has connected: {', '.join(waits[:5])}"
 
-    def expect(self, nodes: Mapping[str, Sequence[tuple[int, int, int]]]) -> None:
+    def expect(self, nodes: Mapping[str, Sequence[reports.Task]]) -> None:
         """Expect the nodes in the journal, by name with the attempts there: wait for them to be admitted.
 
         A node that is removed is lost at once if it has no tasks; else when no lease can still be valid.

@@ -164,7 +164,7 @@ cdef bint _lends(View v, i64 b, i64 given) noexcept nogil:
 cdef bint _leaves_room(View v, i64 b, i64 t, i64 x, bint own, double lack) noexcept nogil:
     """Return True if group b has the room: the task's line then lacks less than `lack`, or does not wait; or it is x and `own`."""
     j = v.tasks[t].job
-    return own if line_of(v, v.jobs[j].queue) == x else not _goes_first(v, b, j, NULL) and not _takes_back(v, j, lack)
+    return own if line_of(v, v.jobs[j].queue) == x else not _goes_first(v, b, j, NULL) and not _takes_back(_lacks_without(v, j), lack)
 
 
 cdef double lacks(View v, i64 b, i64 x) noexcept nogil:
@@ -194,21 +194,19 @@ cdef bint _fits_with(View v, i64 n, i64 shape, i64 given, bint free) noexcept no
     return True
 
 
-cdef bint _takes_back(View v, i64 j, double lack) noexcept nogil:
-    """Return True if the end of a task of job row j, or its whole gang, is no help to who lacks this much of their part.
-
-    Its own line waits, and would lack as much without it.
-    """
-    without = _lacks_without(v, j)
+cdef bint _takes_back(double without, double lack) noexcept nogil:
+    """Return True if an end is no help to who lacks so much of their part: its own line would lack as much (`_lacks_without`)."""
     return without > 0.0 and without > lack - LEAST_SHARE
 
 
 cdef double _lacks_without(View v, i64 j) noexcept nogil:
     """Return what the line of job row j lacks, in parts, once its task, or whole gang, has ended; 0 if it waits for nothing."""
     x = line_of(v, v.jobs[j].queue)
+    if v.queues[v.jobs[j].queue].pending == 0:
+        return 0.0
     know(v, x)
     without = size_held(v, j) + v.queue_cache[x].lack
-    return without / v.queue_cache[x].due_share if v.queues[v.jobs[j].queue].pending > 0 and without > LEAST_SHARE else 0.0
+    return without / v.queue_cache[x].due_share if without > LEAST_SHARE else 0.0
 
 
 cdef bint _has_claim(View v, i64 b) noexcept nogil:
@@ -428,7 +426,7 @@ cdef (i64, double) plan(View v, i64 b, i64 x, bint new, double now, double *cost
             without = _lacks_without(v, v.tasks[t].job) if not (taken[q] and before[q]) else 0.0
             if without > 0.0 and _is_owed_more(v, line_of(v, q), x):
                 before[q] = taken[q] = some = True
-            elif without > 0.0 and without > lack - LEAST_SHARE:
+            elif _takes_back(without, lack):
                 taken[q] = some = True
             t = v.tasks[t].after
     count, start, owed = 0, INFINITY, is_owed_a_task(v, x, b, current_job(v, b))

@@ -286,8 +286,8 @@ def audit_state(state: State, now: float) -> FairnessInfo:
 
     ``fair`` is None if it is fair at this moment, but a queue waited while others that had no less were served: one moment cannot
     show whether they take turns. ``why`` of a queue that is below is "no demand", "limit", "quota", "constraint",
-    "fragmentation", "reservations", "offers", "about to start" or "not yet converged"; the findings are those of
-    :func:`fairlead.audit.allocation.check_allocation`, within one task.
+    "fragmentation", "reservations", "offers", "about to start" or "not yet converged". The findings are of the
+    properties that :func:`fairlead.audit.allocation.check_allocation` checks, by shares and within one task.
     """
     never = never_starting(state)
     wanted, tasks = wanted_by(state, never)
