@@ -295,6 +295,7 @@ class Queues(Table):
     events: I64  # the root's: tasks that started, ended or came since lines were asked
     pending: Annotated[I64, DERIVED]  # of a leaf: groups with jobs
     waits: Annotated[I64, DERIVED]  # the root's: groups with jobs, or that want offers, of all leaves
+    who_waits: Annotated[I64, DERIVED]  # the root's: sum of the rows of these groups: of one, the row
     exact: Bools  # the weights among its siblings are exact as part / whole
     weightless: Bools  # weight 0: under YARN's policies it goes after all others
     in_list: Bools  # a line on the list

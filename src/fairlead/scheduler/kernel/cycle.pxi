@@ -24,7 +24,7 @@ cdef Plan plan_cycle(View v, bint thorough, i64 most, double now) noexcept nogil
     Parameters
     ----------
     v : View
-        Unchanged afterwards, but its order is brought up to date if anybody waits.
+        Unchanged afterwards, but its order is brought up to date, unless a single task waits and has room.
     thorough : bool
         Try all pending groups, and record in the cache why each was not served (see `stop`). Nothing is reserved.
     most : int
@@ -58,9 +58,7 @@ cdef Plan plan_cycle(View v, bint thorough, i64 most, double now) noexcept nogil
     v.times[NOW], v.counts[OFFERED], v.counts[PASSED] = now, 0, 0
     promises = not thorough and now < INFINITY and v.times[IDLE_BUDGET] > 0.0
     plan = Plan(SERVE, 0, NONE, False, now, 0, NONE, 0)
-    if not thorough and v.queues[0].waits == 0 and v.counts[HOLDS] == 0:  # the next cycle brings the order up to date
-        v.counts[CYCLE] += 2
-        v.counts[OUT] = v.counts[STOPS] = 0
+    if not thorough and v.counts[HOLDS] == 0 and _decide_without_order(v, &plan):
         return plan
     _begin(v)
     v.counts[RESERVES] = 1 if promises else 0
@@ -75,6 +73,27 @@ cdef Plan plan_cycle(View v, bint thorough, i64 most, double now) noexcept nogil
     v.counts[RESERVES], plan.passed = 0, v.counts[PASSED]
     _undo_cycle(v, plan.count if plan.what == SERVE else 0)  # the search may have listed groups that it skipped
     return plan
+
+
+cdef bint _decide_without_order(View v, Plan *plan) noexcept nogil:
+    """Decide if nobody waits, or a single task that has room; False, and nothing is decided, otherwise."""
+    v.counts[CYCLE] += 2
+    v.counts[OUT] = v.counts[STOPS] = 0
+    plan.count = v.queues[0].waits == 1 and _place_alone(v, v.queues[0].who_waits)
+    return plan.count == v.queues[0].waits
+
+
+cdef bint _place_alone(View v, i64 b) noexcept nogil:
+    """Place the only task of a group, without taking its room; False if it has none, or more tasks wait."""
+    job, shape = v.groups[b].head, v.groups[b].shape_row
+    if v.groups[b].is_framework or job != v.groups[b].tail or startable(v, job) != 1 or over_limits(v, b) != NOT_REACHED:
+        return False
+    n = first_fit(v, shape)
+    if n == v.counts[NODES]:
+        return False
+    v.planned_job[0], v.planned_index[0], v.planned_begins[0] = job, v.jobs[job].next, v.jobs[job].holding == 0
+    v.planned_node[0], v.planned_hold[0], v.planned_until[0] = by_fit(v, shape, n), NONE, INFINITY
+    return True
 
 
 cdef (i64, bint) plan_last_cycle(View v, i64 most, double now, bint beyond) noexcept nogil:

@@ -75,12 +75,13 @@ cpdef void note_pending(View v, i64 b, i64 more) noexcept nogil:
 cdef void _count_group(View v, i64 b, i64 more) noexcept nogil:
     v.queues[v.groups[b].leaf].pending += more
     v.queues[0].waits += more
+    v.queues[0].who_waits += more * b
     v.queues[v.groups[b].leaf].wants |= ANYTHING if v.groups[b].is_framework else needs_of(v, v.groups[b].shape_row)
 
 
 cpdef void count_pending(View v) noexcept nogil:
-    """Compute `pending` of all leaves, what they want, `waits`, and `reserved` of all lines."""
-    v.queues[0].waits = 0
+    """Compute `pending` of all leaves, what they want, `waits`, `who_waits`, and `reserved` of all lines."""
+    v.queues[0].waits = v.queues[0].who_waits = 0
     for q in range(v.counts[QUEUES]):
         v.queues[q].pending = v.queues[q].reserved = 0
     for h in range(v.counts[HOLDS]):
