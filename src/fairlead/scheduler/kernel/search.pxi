@@ -49,7 +49,7 @@ cdef i64 find_next(View v, i64 scope) noexcept nogil:
     Each queue on the way has a frame: the part of its tree still to be searched, on the stack from `bottom` on, and the
     best group so far. When that part is empty, the best group becomes the queue's candidate among its siblings.
     """
-    cdef bint left, mine
+    cdef bint left, mine, leaf
     if scope == SERVABLE and nobody_can_be_served(v):
         return NONE
     b = _follow_best(v, scope)
@@ -57,24 +57,26 @@ cdef i64 find_next(View v, i64 scope) noexcept nogil:
         return b
     depth, top = 0, _enter(v, 0, 0, 0)
     while True:
-        q = v.frames[depth].queue
-        if top > v.frames[depth].bottom:
+        frame = &v.frames[depth]
+        q = frame.queue
+        tree, slots, leaf = v.queue_cache[q].base, v.queue_cache[q].slots, is_leaf(v, q)
+        while top > frame.bottom:
             top -= 1
             i = v.stack[top]
-            child = v.trees[v.queue_cache[q].base + i].best
-            if not _may_improve(v, depth, i, scope):
+            if not _may_improve(v, depth, tree + i, leaf, scope):
                 continue
-            if i < v.queue_cache[q].slots:
+            child = v.trees[tree + i].best
+            if i < slots:
                 # Search the half with the better top first.
-                left = v.trees[v.queue_cache[q].base + 2 * i].best == child
+                left = v.trees[tree + 2 * i].best == child
                 v.stack[top], v.stack[top + 1] = (2 * i + 1, 2 * i) if left else (2 * i, 2 * i + 1)
                 if v.queues[q].strict:
                     v.stack[top] = v.stack[top + 1]
                 top += 1 if v.queues[q].strict else 2
-            elif not is_leaf(v, q):
+            elif not leaf:
                 if scope != IN_LINE or not v.queue_cache[child].keeping:
                     depth += 1
-                    v.frames[depth].maybe_stale = v.frames[depth - 1].maybe_stale
+                    v.frames[depth].maybe_stale = frame.maybe_stale
                     v.frames[depth].only = v.queue_cache[child].below == 0
                     top = _enter(v, depth, child, top)
                     b = v.trees[v.queue_cache[child].base + 1].best
@@ -82,32 +84,36 @@ cdef i64 find_next(View v, i64 scope) noexcept nogil:
                     if mine and _can_be_served(v, b, scope, v.frames[depth].maybe_stale):
                         v.frames[depth].group = v.frames[depth].child = b
                         top = v.frames[depth].bottom
+                    break
             elif v.group_cache[child].out or not _satisfies_only(v, depth, child):
                 continue
             elif scope != ANY_PENDING and _must_skip(v, depth, child):
                 if not skip_to_started(v, child):
                     stop(v, child, MAX_JOBS)
                 depth, top = 0, _enter(v, 0, 0, 0)
+                break
             elif not _may_be_served(v, depth, child, scope):
                 if scope == SERVABLE and lacks_lent(v, child) and owes(v, child):  # as below
-                    v.frames[depth].group = v.frames[depth].child = child
+                    frame.group = frame.child = child
             elif scope == SERVABLE and not has_room(v, child):
                 if owes(v, child):  # in its turn, which is no earlier than if it had room
-                    v.frames[depth].group = v.frames[depth].child = child
+                    frame.group = frame.child = child
                 elif not _pass_by(v, child):
                     stop(v, child, NO_NODE)
                     depth, top = 0, _enter(v, 0, 0, 0)
+                    break
             else:
-                v.frames[depth].group = v.frames[depth].child = child
-        elif depth == 0:
-            return v.frames[0].group
-        elif v.frames[depth].only and v.frames[depth].group == NONE and _may_come_yet(v, depth):
-            v.frames[depth].only = False
-            top = _enter(v, depth, q, top)
+                frame.group = frame.child = child
         else:
-            depth -= 1
-            if v.frames[depth + 1].group != NONE:
-                _consider(v, depth, v.frames[depth + 1].queue, v.frames[depth + 1].group)
+            if depth == 0:
+                return frame.group
+            if frame.only and frame.group == NONE and _may_come_yet(v, depth):
+                frame.only = False
+                top = _enter(v, depth, q, top)
+            else:
+                depth -= 1
+                if frame.group != NONE:
+                    _consider(v, depth, q, frame.group)
 
 
 cdef i64 _follow_best(View v, i64 scope) noexcept nogil:
@@ -211,35 +217,31 @@ cdef bint _may_come_yet(View v, i64 depth) noexcept nogil:
     return queue_goes_before(v, q, 1, cache[q].first, cache[q].level, found, key[0], key[1], key[2])
 
 
-cdef bint _may_improve(View v, i64 depth, i64 i, i64 scope) noexcept nogil:
-    """Return True if something below a tree node might be in the scope and come before the best so far."""
+cdef bint _may_improve(View v, i64 depth, i64 node, bint leaf, i64 scope) noexcept nogil:
+    """Return True if something below a tree node, of a leaf or not, might be in the scope and come before the best so far."""
     cdef i64 m = v.len_total
     cdef bint within, parked
-    q = v.frames[depth].queue
-    node = v.queue_cache[q].base + i
-    child = v.trees[node].best
-    if child == NONE or (v.frames[depth].only and not may_go_first(v, q, node)):
+    frame, child = &v.frames[depth], v.trees[node].best
+    if child == NONE or (frame.only and not may_go_first(v, frame.queue, node)):
         return False
-    parked = scope == SERVABLE and not v.trees[node].may_fit and not v.frames[depth].maybe_stale
+    parked = scope == SERVABLE and not v.trees[node].may_fit and not frame.maybe_stale
     if parked and not _any_fits(v, v.trees[node].cells, node):
         return False
-    found = v.frames[depth].child
-    if found != NONE:
-        if is_leaf(v, q):
-            if not group_goes_before(v, child, found):
+    if frame.child != NONE:
+        if leaf:
+            if not group_goes_before(v, child, frame.child):
                 return False
         else:
-            cache, frames = v.queue_cache, v.frames
+            cache = &v.queue_cache[child]
             if not queue_goes_before(
-                v, child, cache[child].below, cache[child].first, cache[child].level,
-                found, frames[depth].below, frames[depth].first, frames[depth].level,
-            ):  # fmt: skip
+                v, child, cache.below, cache.first, cache.level, frame.child, frame.below, frame.first, frame.level
+            ):
                 return False
     if scope == ANY_PENDING:
         return True
     if parked and not _may_fit_freed(v, node):
         return False
-    if not v.frames[depth].bounded:
+    if not frame.bounded:
         return True
     resources = m
     least, caps = &v.least[node * v.cols_least], &v.caps[depth * v.cols_caps]
@@ -247,7 +249,7 @@ cdef bint _may_improve(View v, i64 depth, i64 i, i64 scope) noexcept nogil:
     for r in range(resources):
         within &= least[r] <= caps[r]
     if not within and scope == SERVABLE:
-        note_limited(v, q)
+        note_limited(v, frame.queue)
     return within
 
 
