@@ -915,7 +915,7 @@ def test_a_simulation_in_compiled_code_revokes_the_same(seed):
     assert one.completed == crowd(seed).tasks.sum()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, 1, 2, 14])
 def test_a_simulation_that_checks_itself_finds_nothing_wrong_with_what_is_revoked(seed, monkeypatch):
     """Nor with what is placed: in room reserved for its own queue, a task goes first that would preempt others there."""
     monkeypatch.setenv("FAIRLEAD_CHECK", "1")
