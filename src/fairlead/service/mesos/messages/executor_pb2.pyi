@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Event(_message.Message):
-    __slots__ = ("type", "subscribed", "acknowledged", "launch", "launch_group", "kill", "message", "error")
+    __slots__ = ("type", "subscribed", "acknowledged", "launch", "launch_group", "kill", "message")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
     UNKNOWN: Event.Type
@@ -23,12 +23,11 @@ class Event(_message.Message):
     SHUTDOWN: Event.Type
     HEARTBEAT: Event.Type
     class Subscribed(_message.Message):
-        __slots__ = ("executor_info", "framework_info", "agent_info", "container_id")
+        __slots__ = ("executor_info", "framework_info", "agent_info")
         executor_info: _mesos_pb2.ExecutorInfo
         framework_info: _mesos_pb2.FrameworkInfo
         agent_info: _mesos_pb2.AgentInfo
-        container_id: _mesos_pb2.ContainerID
-        def __init__(self, executor_info: _Optional[_Union[_mesos_pb2.ExecutorInfo, _Mapping]] = ..., framework_info: _Optional[_Union[_mesos_pb2.FrameworkInfo, _Mapping]] = ..., agent_info: _Optional[_Union[_mesos_pb2.AgentInfo, _Mapping]] = ..., container_id: _Optional[_Union[_mesos_pb2.ContainerID, _Mapping]] = ...) -> None: ...
+        def __init__(self, executor_info: _Optional[_Union[_mesos_pb2.ExecutorInfo, _Mapping]] = ..., framework_info: _Optional[_Union[_mesos_pb2.FrameworkInfo, _Mapping]] = ..., agent_info: _Optional[_Union[_mesos_pb2.AgentInfo, _Mapping]] = ...) -> None: ...
     class Launch(_message.Message):
         __slots__ = ("task",)
         task: _mesos_pb2.TaskInfo
@@ -51,10 +50,6 @@ class Event(_message.Message):
         __slots__ = ("data",)
         data: bytes
         def __init__(self, data: _Optional[bytes] = ...) -> None: ...
-    class Error(_message.Message):
-        __slots__ = ("message",)
-        message: str
-        def __init__(self, message: _Optional[str] = ...) -> None: ...
     type: Event.Type
     subscribed: Event.Subscribed
     acknowledged: Event.Acknowledged
@@ -62,8 +57,7 @@ class Event(_message.Message):
     launch_group: Event.LaunchGroup
     kill: Event.Kill
     message: Event.Message
-    error: Event.Error
-    def __init__(self, type: _Optional[_Union[Event.Type, str]] = ..., subscribed: _Optional[_Union[Event.Subscribed, _Mapping]] = ..., acknowledged: _Optional[_Union[Event.Acknowledged, _Mapping]] = ..., launch: _Optional[_Union[Event.Launch, _Mapping]] = ..., launch_group: _Optional[_Union[Event.LaunchGroup, _Mapping]] = ..., kill: _Optional[_Union[Event.Kill, _Mapping]] = ..., message: _Optional[_Union[Event.Message, _Mapping]] = ..., error: _Optional[_Union[Event.Error, _Mapping]] = ...) -> None: ...
+    def __init__(self, type: _Optional[_Union[Event.Type, str]] = ..., subscribed: _Optional[_Union[Event.Subscribed, _Mapping]] = ..., acknowledged: _Optional[_Union[Event.Acknowledged, _Mapping]] = ..., launch: _Optional[_Union[Event.Launch, _Mapping]] = ..., launch_group: _Optional[_Union[Event.LaunchGroup, _Mapping]] = ..., kill: _Optional[_Union[Event.Kill, _Mapping]] = ..., message: _Optional[_Union[Event.Message, _Mapping]] = ...) -> None: ...
 
 class Call(_message.Message):
     __slots__ = ("executor_id", "framework_id", "type", "subscribe", "update", "message")

@@ -149,62 +149,44 @@ class Response(_message.Message):
         get_agents: Response.GetAgents
         def __init__(self, get_tasks: _Optional[_Union[Response.GetTasks, _Mapping]] = ..., get_executors: _Optional[_Union[Response.GetExecutors, _Mapping]] = ..., get_frameworks: _Optional[_Union[Response.GetFrameworks, _Mapping]] = ..., get_agents: _Optional[_Union[Response.GetAgents, _Mapping]] = ...) -> None: ...
     class GetAgents(_message.Message):
-        __slots__ = ("agents", "recovered_agents")
+        __slots__ = ("agents",)
         class Agent(_message.Message):
-            __slots__ = ("agent_info", "active", "deactivated", "version", "pid", "registered_time", "reregistered_time", "total_resources", "allocated_resources", "offered_resources", "capabilities")
+            __slots__ = ("agent_info", "active", "version", "registered_time", "total_resources", "allocated_resources", "offered_resources")
             agent_info: _mesos_pb2.AgentInfo
             active: bool
-            deactivated: bool
             version: str
-            pid: str
             registered_time: _mesos_pb2.TimeInfo
-            reregistered_time: _mesos_pb2.TimeInfo
             total_resources: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
             allocated_resources: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
             offered_resources: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
-            capabilities: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.AgentInfo.Capability]
-            def __init__(self, agent_info: _Optional[_Union[_mesos_pb2.AgentInfo, _Mapping]] = ..., active: bool = ..., deactivated: bool = ..., version: _Optional[str] = ..., pid: _Optional[str] = ..., registered_time: _Optional[_Union[_mesos_pb2.TimeInfo, _Mapping]] = ..., reregistered_time: _Optional[_Union[_mesos_pb2.TimeInfo, _Mapping]] = ..., total_resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ..., allocated_resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ..., offered_resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ..., capabilities: _Optional[_Iterable[_Union[_mesos_pb2.AgentInfo.Capability, _Mapping]]] = ...) -> None: ...
+            def __init__(self, agent_info: _Optional[_Union[_mesos_pb2.AgentInfo, _Mapping]] = ..., active: bool = ..., version: _Optional[str] = ..., registered_time: _Optional[_Union[_mesos_pb2.TimeInfo, _Mapping]] = ..., total_resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ..., allocated_resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ..., offered_resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ...) -> None: ...
         agents: _containers.RepeatedCompositeFieldContainer[Response.GetAgents.Agent]
-        recovered_agents: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.AgentInfo]
-        def __init__(self, agents: _Optional[_Iterable[_Union[Response.GetAgents.Agent, _Mapping]]] = ..., recovered_agents: _Optional[_Iterable[_Union[_mesos_pb2.AgentInfo, _Mapping]]] = ...) -> None: ...
+        def __init__(self, agents: _Optional[_Iterable[_Union[Response.GetAgents.Agent, _Mapping]]] = ...) -> None: ...
     class GetFrameworks(_message.Message):
-        __slots__ = ("frameworks", "completed_frameworks", "recovered_frameworks")
+        __slots__ = ("frameworks", "completed_frameworks")
         class Framework(_message.Message):
-            __slots__ = ("framework_info", "active", "connected", "recovered", "registered_time", "reregistered_time", "unregistered_time", "offers", "inverse_offers", "allocated_resources", "offered_resources")
+            __slots__ = ("framework_info", "active", "connected", "recovered", "registered_time", "unregistered_time", "offers", "allocated_resources", "offered_resources")
             framework_info: _mesos_pb2.FrameworkInfo
             active: bool
             connected: bool
             recovered: bool
             registered_time: _mesos_pb2.TimeInfo
-            reregistered_time: _mesos_pb2.TimeInfo
             unregistered_time: _mesos_pb2.TimeInfo
             offers: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Offer]
-            inverse_offers: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.InverseOffer]
             allocated_resources: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
             offered_resources: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
-            def __init__(self, framework_info: _Optional[_Union[_mesos_pb2.FrameworkInfo, _Mapping]] = ..., active: bool = ..., connected: bool = ..., recovered: bool = ..., registered_time: _Optional[_Union[_mesos_pb2.TimeInfo, _Mapping]] = ..., reregistered_time: _Optional[_Union[_mesos_pb2.TimeInfo, _Mapping]] = ..., unregistered_time: _Optional[_Union[_mesos_pb2.TimeInfo, _Mapping]] = ..., offers: _Optional[_Iterable[_Union[_mesos_pb2.Offer, _Mapping]]] = ..., inverse_offers: _Optional[_Iterable[_Union[_mesos_pb2.InverseOffer, _Mapping]]] = ..., allocated_resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ..., offered_resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ...) -> None: ...
+            def __init__(self, framework_info: _Optional[_Union[_mesos_pb2.FrameworkInfo, _Mapping]] = ..., active: bool = ..., connected: bool = ..., recovered: bool = ..., registered_time: _Optional[_Union[_mesos_pb2.TimeInfo, _Mapping]] = ..., unregistered_time: _Optional[_Union[_mesos_pb2.TimeInfo, _Mapping]] = ..., offers: _Optional[_Iterable[_Union[_mesos_pb2.Offer, _Mapping]]] = ..., allocated_resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ..., offered_resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ...) -> None: ...
         frameworks: _containers.RepeatedCompositeFieldContainer[Response.GetFrameworks.Framework]
         completed_frameworks: _containers.RepeatedCompositeFieldContainer[Response.GetFrameworks.Framework]
-        recovered_frameworks: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.FrameworkInfo]
-        def __init__(self, frameworks: _Optional[_Iterable[_Union[Response.GetFrameworks.Framework, _Mapping]]] = ..., completed_frameworks: _Optional[_Iterable[_Union[Response.GetFrameworks.Framework, _Mapping]]] = ..., recovered_frameworks: _Optional[_Iterable[_Union[_mesos_pb2.FrameworkInfo, _Mapping]]] = ...) -> None: ...
+        def __init__(self, frameworks: _Optional[_Iterable[_Union[Response.GetFrameworks.Framework, _Mapping]]] = ..., completed_frameworks: _Optional[_Iterable[_Union[Response.GetFrameworks.Framework, _Mapping]]] = ...) -> None: ...
     class GetExecutors(_message.Message):
-        __slots__ = ("executors", "orphan_executors")
-        class Executor(_message.Message):
-            __slots__ = ("executor_info", "agent_id")
-            executor_info: _mesos_pb2.ExecutorInfo
-            agent_id: _mesos_pb2.AgentID
-            def __init__(self, executor_info: _Optional[_Union[_mesos_pb2.ExecutorInfo, _Mapping]] = ..., agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ...) -> None: ...
-        executors: _containers.RepeatedCompositeFieldContainer[Response.GetExecutors.Executor]
-        orphan_executors: _containers.RepeatedCompositeFieldContainer[Response.GetExecutors.Executor]
-        def __init__(self, executors: _Optional[_Iterable[_Union[Response.GetExecutors.Executor, _Mapping]]] = ..., orphan_executors: _Optional[_Iterable[_Union[Response.GetExecutors.Executor, _Mapping]]] = ...) -> None: ...
+        __slots__ = ()
+        def __init__(self) -> None: ...
     class GetTasks(_message.Message):
-        __slots__ = ("pending_tasks", "tasks", "unreachable_tasks", "completed_tasks", "orphan_tasks")
-        pending_tasks: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Task]
+        __slots__ = ("tasks", "completed_tasks")
         tasks: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Task]
-        unreachable_tasks: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Task]
         completed_tasks: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Task]
-        orphan_tasks: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Task]
-        def __init__(self, pending_tasks: _Optional[_Iterable[_Union[_mesos_pb2.Task, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[_mesos_pb2.Task, _Mapping]]] = ..., unreachable_tasks: _Optional[_Iterable[_Union[_mesos_pb2.Task, _Mapping]]] = ..., completed_tasks: _Optional[_Iterable[_Union[_mesos_pb2.Task, _Mapping]]] = ..., orphan_tasks: _Optional[_Iterable[_Union[_mesos_pb2.Task, _Mapping]]] = ...) -> None: ...
+        def __init__(self, tasks: _Optional[_Iterable[_Union[_mesos_pb2.Task, _Mapping]]] = ..., completed_tasks: _Optional[_Iterable[_Union[_mesos_pb2.Task, _Mapping]]] = ...) -> None: ...
     class GetRoles(_message.Message):
         __slots__ = ("roles",)
         roles: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Role]

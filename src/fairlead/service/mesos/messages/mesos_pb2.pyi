@@ -119,21 +119,6 @@ class Address(_message.Message):
     port: int
     def __init__(self, hostname: _Optional[str] = ..., ip: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
 
-class URL(_message.Message):
-    __slots__ = ("scheme", "address", "path", "query", "fragment")
-    scheme: str
-    address: Address
-    path: str
-    query: _containers.RepeatedCompositeFieldContainer[Parameter]
-    fragment: str
-    def __init__(self, scheme: _Optional[str] = ..., address: _Optional[_Union[Address, _Mapping]] = ..., path: _Optional[str] = ..., query: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., fragment: _Optional[str] = ...) -> None: ...
-
-class Unavailability(_message.Message):
-    __slots__ = ("start", "duration")
-    start: TimeInfo
-    duration: DurationInfo
-    def __init__(self, start: _Optional[_Union[TimeInfo, _Mapping]] = ..., duration: _Optional[_Union[DurationInfo, _Mapping]] = ...) -> None: ...
-
 class FrameworkInfo(_message.Message):
     __slots__ = ("user", "name", "id", "failover_timeout", "checkpoint", "role", "roles", "hostname", "principal", "webui_url", "capabilities", "labels", "offer_filters")
     class Capability(_message.Message):
@@ -275,36 +260,8 @@ class ExecutorInfo(_message.Message):
     labels: Labels
     def __init__(self, type: _Optional[_Union[ExecutorInfo.Type, str]] = ..., executor_id: _Optional[_Union[ExecutorID, _Mapping]] = ..., framework_id: _Optional[_Union[FrameworkID, _Mapping]] = ..., command: _Optional[_Union[CommandInfo, _Mapping]] = ..., container: _Optional[_Union[ContainerInfo, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., name: _Optional[str] = ..., source: _Optional[str] = ..., data: _Optional[bytes] = ..., discovery: _Optional[_Union[DiscoveryInfo, _Mapping]] = ..., shutdown_grace_period: _Optional[_Union[DurationInfo, _Mapping]] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ...) -> None: ...
 
-class DomainInfo(_message.Message):
-    __slots__ = ("fault_domain",)
-    class FaultDomain(_message.Message):
-        __slots__ = ("region", "zone")
-        class RegionInfo(_message.Message):
-            __slots__ = ("name",)
-            name: str
-            def __init__(self, name: _Optional[str] = ...) -> None: ...
-        class ZoneInfo(_message.Message):
-            __slots__ = ("name",)
-            name: str
-            def __init__(self, name: _Optional[str] = ...) -> None: ...
-        region: DomainInfo.FaultDomain.RegionInfo
-        zone: DomainInfo.FaultDomain.ZoneInfo
-        def __init__(self, region: _Optional[_Union[DomainInfo.FaultDomain.RegionInfo, _Mapping]] = ..., zone: _Optional[_Union[DomainInfo.FaultDomain.ZoneInfo, _Mapping]] = ...) -> None: ...
-    fault_domain: DomainInfo.FaultDomain
-    def __init__(self, fault_domain: _Optional[_Union[DomainInfo.FaultDomain, _Mapping]] = ...) -> None: ...
-
 class MasterInfo(_message.Message):
-    __slots__ = ("id", "ip", "port", "pid", "hostname", "version", "address", "domain", "capabilities")
-    class Capability(_message.Message):
-        __slots__ = ("type",)
-        class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-            __slots__ = ()
-        UNKNOWN: MasterInfo.Capability.Type
-        AGENT_UPDATE: MasterInfo.Capability.Type
-        AGENT_DRAINING: MasterInfo.Capability.Type
-        QUOTA_V2: MasterInfo.Capability.Type
-        type: MasterInfo.Capability.Type
-        def __init__(self, type: _Optional[_Union[MasterInfo.Capability.Type, str]] = ...) -> None: ...
+    __slots__ = ("id", "ip", "port", "pid", "hostname", "version", "address")
     id: str
     ip: int
     port: int
@@ -312,34 +269,16 @@ class MasterInfo(_message.Message):
     hostname: str
     version: str
     address: Address
-    domain: DomainInfo
-    capabilities: _containers.RepeatedCompositeFieldContainer[MasterInfo.Capability]
-    def __init__(self, id: _Optional[str] = ..., ip: _Optional[int] = ..., port: _Optional[int] = ..., pid: _Optional[str] = ..., hostname: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[_Union[Address, _Mapping]] = ..., domain: _Optional[_Union[DomainInfo, _Mapping]] = ..., capabilities: _Optional[_Iterable[_Union[MasterInfo.Capability, _Mapping]]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., ip: _Optional[int] = ..., port: _Optional[int] = ..., pid: _Optional[str] = ..., hostname: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[_Union[Address, _Mapping]] = ...) -> None: ...
 
 class AgentInfo(_message.Message):
-    __slots__ = ("hostname", "port", "resources", "attributes", "id", "domain")
-    class Capability(_message.Message):
-        __slots__ = ("type",)
-        class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-            __slots__ = ()
-        UNKNOWN: AgentInfo.Capability.Type
-        MULTI_ROLE: AgentInfo.Capability.Type
-        HIERARCHICAL_ROLE: AgentInfo.Capability.Type
-        RESERVATION_REFINEMENT: AgentInfo.Capability.Type
-        RESOURCE_PROVIDER: AgentInfo.Capability.Type
-        RESIZE_VOLUME: AgentInfo.Capability.Type
-        AGENT_OPERATION_FEEDBACK: AgentInfo.Capability.Type
-        AGENT_DRAINING: AgentInfo.Capability.Type
-        TASK_RESOURCE_LIMITS: AgentInfo.Capability.Type
-        type: AgentInfo.Capability.Type
-        def __init__(self, type: _Optional[_Union[AgentInfo.Capability.Type, str]] = ...) -> None: ...
+    __slots__ = ("hostname", "port", "resources", "attributes", "id")
     hostname: str
     port: int
     resources: _containers.RepeatedCompositeFieldContainer[Resource]
     attributes: _containers.RepeatedCompositeFieldContainer[Attribute]
     id: AgentID
-    domain: DomainInfo
-    def __init__(self, hostname: _Optional[str] = ..., port: _Optional[int] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., id: _Optional[_Union[AgentID, _Mapping]] = ..., domain: _Optional[_Union[DomainInfo, _Mapping]] = ...) -> None: ...
+    def __init__(self, hostname: _Optional[str] = ..., port: _Optional[int] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., id: _Optional[_Union[AgentID, _Mapping]] = ...) -> None: ...
 
 class Value(_message.Message):
     __slots__ = ()
@@ -373,14 +312,11 @@ class Value(_message.Message):
     def __init__(self) -> None: ...
 
 class Attribute(_message.Message):
-    __slots__ = ("name", "type", "scalar", "ranges", "set", "text")
+    __slots__ = ("name", "type", "text")
     name: str
     type: Value.Type
-    scalar: Value.Scalar
-    ranges: Value.Ranges
-    set: Value.Set
     text: Value.Text
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[Value.Type, str]] = ..., scalar: _Optional[_Union[Value.Scalar, _Mapping]] = ..., ranges: _Optional[_Union[Value.Ranges, _Mapping]] = ..., set: _Optional[_Union[Value.Set, _Mapping]] = ..., text: _Optional[_Union[Value.Text, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[Value.Type, str]] = ..., text: _Optional[_Union[Value.Text, _Mapping]] = ...) -> None: ...
 
 class Volume(_message.Message):
     __slots__ = ("mode", "container_path", "host_path")
@@ -493,7 +429,7 @@ class Request(_message.Message):
     def __init__(self, agent_id: _Optional[_Union[AgentID, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
 
 class Offer(_message.Message):
-    __slots__ = ("id", "framework_id", "agent_id", "hostname", "url", "domain", "resources", "attributes", "executor_ids", "unavailability", "allocation_info")
+    __slots__ = ("id", "framework_id", "agent_id", "hostname", "resources", "attributes", "executor_ids", "allocation_info")
     class Operation(_message.Message):
         __slots__ = ("type", "id", "launch", "launch_group", "reserve", "unreserve", "create", "destroy", "grow_volume", "shrink_volume", "create_disk", "destroy_disk")
         class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -572,24 +508,11 @@ class Offer(_message.Message):
     framework_id: FrameworkID
     agent_id: AgentID
     hostname: str
-    url: URL
-    domain: DomainInfo
     resources: _containers.RepeatedCompositeFieldContainer[Resource]
     attributes: _containers.RepeatedCompositeFieldContainer[Attribute]
     executor_ids: _containers.RepeatedCompositeFieldContainer[ExecutorID]
-    unavailability: Unavailability
     allocation_info: Resource.AllocationInfo
-    def __init__(self, id: _Optional[_Union[OfferID, _Mapping]] = ..., framework_id: _Optional[_Union[FrameworkID, _Mapping]] = ..., agent_id: _Optional[_Union[AgentID, _Mapping]] = ..., hostname: _Optional[str] = ..., url: _Optional[_Union[URL, _Mapping]] = ..., domain: _Optional[_Union[DomainInfo, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., executor_ids: _Optional[_Iterable[_Union[ExecutorID, _Mapping]]] = ..., unavailability: _Optional[_Union[Unavailability, _Mapping]] = ..., allocation_info: _Optional[_Union[Resource.AllocationInfo, _Mapping]] = ...) -> None: ...
-
-class InverseOffer(_message.Message):
-    __slots__ = ("id", "url", "framework_id", "agent_id", "unavailability", "resources")
-    id: OfferID
-    url: URL
-    framework_id: FrameworkID
-    agent_id: AgentID
-    unavailability: Unavailability
-    resources: _containers.RepeatedCompositeFieldContainer[Resource]
-    def __init__(self, id: _Optional[_Union[OfferID, _Mapping]] = ..., url: _Optional[_Union[URL, _Mapping]] = ..., framework_id: _Optional[_Union[FrameworkID, _Mapping]] = ..., agent_id: _Optional[_Union[AgentID, _Mapping]] = ..., unavailability: _Optional[_Union[Unavailability, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
+    def __init__(self, id: _Optional[_Union[OfferID, _Mapping]] = ..., framework_id: _Optional[_Union[FrameworkID, _Mapping]] = ..., agent_id: _Optional[_Union[AgentID, _Mapping]] = ..., hostname: _Optional[str] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., executor_ids: _Optional[_Iterable[_Union[ExecutorID, _Mapping]]] = ..., allocation_info: _Optional[_Union[Resource.AllocationInfo, _Mapping]] = ...) -> None: ...
 
 class TaskInfo(_message.Message):
     __slots__ = ("name", "task_id", "agent_id", "resources", "executor", "command", "container", "health_check", "check", "kill_policy", "data", "labels", "discovery", "max_completion_time", "limits")
@@ -621,51 +544,28 @@ class TaskGroupInfo(_message.Message):
     def __init__(self, tasks: _Optional[_Iterable[_Union[TaskInfo, _Mapping]]] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("name", "task_id", "framework_id", "executor_id", "agent_id", "state", "resources", "statuses", "status_update_state", "status_update_uuid", "labels", "discovery", "container", "health_check", "kill_policy", "user", "limits")
-    class LimitsEntry(_message.Message):
-        __slots__ = ("key", "value")
-        key: str
-        value: Value.Scalar
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value.Scalar, _Mapping]] = ...) -> None: ...
+    __slots__ = ("name", "task_id", "framework_id", "agent_id", "state", "resources", "statuses")
     name: str
     task_id: TaskID
     framework_id: FrameworkID
-    executor_id: ExecutorID
     agent_id: AgentID
     state: TaskState
     resources: _containers.RepeatedCompositeFieldContainer[Resource]
     statuses: _containers.RepeatedCompositeFieldContainer[TaskStatus]
-    status_update_state: TaskState
-    status_update_uuid: bytes
-    labels: Labels
-    discovery: DiscoveryInfo
-    container: ContainerInfo
-    health_check: HealthCheck
-    kill_policy: KillPolicy
-    user: str
-    limits: _containers.MessageMap[str, Value.Scalar]
-    def __init__(self, name: _Optional[str] = ..., task_id: _Optional[_Union[TaskID, _Mapping]] = ..., framework_id: _Optional[_Union[FrameworkID, _Mapping]] = ..., executor_id: _Optional[_Union[ExecutorID, _Mapping]] = ..., agent_id: _Optional[_Union[AgentID, _Mapping]] = ..., state: _Optional[_Union[TaskState, str]] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., statuses: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., status_update_state: _Optional[_Union[TaskState, str]] = ..., status_update_uuid: _Optional[bytes] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., discovery: _Optional[_Union[DiscoveryInfo, _Mapping]] = ..., container: _Optional[_Union[ContainerInfo, _Mapping]] = ..., health_check: _Optional[_Union[HealthCheck, _Mapping]] = ..., kill_policy: _Optional[_Union[KillPolicy, _Mapping]] = ..., user: _Optional[str] = ..., limits: _Optional[_Mapping[str, Value.Scalar]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., task_id: _Optional[_Union[TaskID, _Mapping]] = ..., framework_id: _Optional[_Union[FrameworkID, _Mapping]] = ..., agent_id: _Optional[_Union[AgentID, _Mapping]] = ..., state: _Optional[_Union[TaskState, str]] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., statuses: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ...) -> None: ...
 
 class TaskResourceLimitation(_message.Message):
     __slots__ = ("resources",)
     resources: _containers.RepeatedCompositeFieldContainer[Resource]
     def __init__(self, resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
 
-class UUID(_message.Message):
-    __slots__ = ("value",)
-    value: bytes
-    def __init__(self, value: _Optional[bytes] = ...) -> None: ...
-
 class OperationStatus(_message.Message):
-    __slots__ = ("operation_id", "state", "message", "converted_resources", "uuid", "agent_id", "resource_provider_id")
+    __slots__ = ("operation_id", "state", "message", "agent_id")
     operation_id: OperationID
     state: OperationState
     message: str
-    converted_resources: _containers.RepeatedCompositeFieldContainer[Resource]
-    uuid: UUID
     agent_id: AgentID
-    resource_provider_id: ResourceProviderID
-    def __init__(self, operation_id: _Optional[_Union[OperationID, _Mapping]] = ..., state: _Optional[_Union[OperationState, str]] = ..., message: _Optional[str] = ..., converted_resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., uuid: _Optional[_Union[UUID, _Mapping]] = ..., agent_id: _Optional[_Union[AgentID, _Mapping]] = ..., resource_provider_id: _Optional[_Union[ResourceProviderID, _Mapping]] = ...) -> None: ...
+    def __init__(self, operation_id: _Optional[_Union[OperationID, _Mapping]] = ..., state: _Optional[_Union[OperationState, str]] = ..., message: _Optional[str] = ..., agent_id: _Optional[_Union[AgentID, _Mapping]] = ...) -> None: ...
 
 class CheckStatusInfo(_message.Message):
     __slots__ = ("type", "command", "http", "tcp")
@@ -770,12 +670,6 @@ class Environment(_message.Message):
         def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[Environment.Variable.Type, str]] = ..., value: _Optional[str] = ..., secret: _Optional[_Union[Secret, _Mapping]] = ...) -> None: ...
     variables: _containers.RepeatedCompositeFieldContainer[Environment.Variable]
     def __init__(self, variables: _Optional[_Iterable[_Union[Environment.Variable, _Mapping]]] = ...) -> None: ...
-
-class Parameter(_message.Message):
-    __slots__ = ("key", "value")
-    key: str
-    value: str
-    def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class Secret(_message.Message):
     __slots__ = ("type", "reference", "value")
@@ -886,15 +780,10 @@ class WeightInfo(_message.Message):
     def __init__(self, weight: _Optional[float] = ..., role: _Optional[str] = ...) -> None: ...
 
 class VersionInfo(_message.Message):
-    __slots__ = ("version", "build_date", "build_time", "build_user", "git_sha", "git_branch", "git_tag")
+    __slots__ = ("version", "build_user")
     version: str
-    build_date: str
-    build_time: float
     build_user: str
-    git_sha: str
-    git_branch: str
-    git_tag: str
-    def __init__(self, version: _Optional[str] = ..., build_date: _Optional[str] = ..., build_time: _Optional[float] = ..., build_user: _Optional[str] = ..., git_sha: _Optional[str] = ..., git_branch: _Optional[str] = ..., git_tag: _Optional[str] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., build_user: _Optional[str] = ...) -> None: ...
 
 class Flag(_message.Message):
     __slots__ = ("name", "value")

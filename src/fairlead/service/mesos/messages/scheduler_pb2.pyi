@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Event(_message.Message):
-    __slots__ = ("type", "subscribed", "offers", "inverse_offers", "rescind", "rescind_inverse_offer", "update", "update_operation_status", "message", "failure", "error")
+    __slots__ = ("type", "subscribed", "offers", "rescind", "update", "update_operation_status", "message", "failure", "error")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
     UNKNOWN: Event.Type
@@ -34,18 +34,10 @@ class Event(_message.Message):
         __slots__ = ("offers",)
         offers: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Offer]
         def __init__(self, offers: _Optional[_Iterable[_Union[_mesos_pb2.Offer, _Mapping]]] = ...) -> None: ...
-    class InverseOffers(_message.Message):
-        __slots__ = ("inverse_offers",)
-        inverse_offers: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.InverseOffer]
-        def __init__(self, inverse_offers: _Optional[_Iterable[_Union[_mesos_pb2.InverseOffer, _Mapping]]] = ...) -> None: ...
     class Rescind(_message.Message):
         __slots__ = ("offer_id",)
         offer_id: _mesos_pb2.OfferID
         def __init__(self, offer_id: _Optional[_Union[_mesos_pb2.OfferID, _Mapping]] = ...) -> None: ...
-    class RescindInverseOffer(_message.Message):
-        __slots__ = ("inverse_offer_id",)
-        inverse_offer_id: _mesos_pb2.OfferID
-        def __init__(self, inverse_offer_id: _Optional[_Union[_mesos_pb2.OfferID, _Mapping]] = ...) -> None: ...
     class Update(_message.Message):
         __slots__ = ("status",)
         status: _mesos_pb2.TaskStatus
@@ -73,15 +65,13 @@ class Event(_message.Message):
     type: Event.Type
     subscribed: Event.Subscribed
     offers: Event.Offers
-    inverse_offers: Event.InverseOffers
     rescind: Event.Rescind
-    rescind_inverse_offer: Event.RescindInverseOffer
     update: Event.Update
     update_operation_status: Event.UpdateOperationStatus
     message: Event.Message
     failure: Event.Failure
     error: Event.Error
-    def __init__(self, type: _Optional[_Union[Event.Type, str]] = ..., subscribed: _Optional[_Union[Event.Subscribed, _Mapping]] = ..., offers: _Optional[_Union[Event.Offers, _Mapping]] = ..., inverse_offers: _Optional[_Union[Event.InverseOffers, _Mapping]] = ..., rescind: _Optional[_Union[Event.Rescind, _Mapping]] = ..., rescind_inverse_offer: _Optional[_Union[Event.RescindInverseOffer, _Mapping]] = ..., update: _Optional[_Union[Event.Update, _Mapping]] = ..., update_operation_status: _Optional[_Union[Event.UpdateOperationStatus, _Mapping]] = ..., message: _Optional[_Union[Event.Message, _Mapping]] = ..., failure: _Optional[_Union[Event.Failure, _Mapping]] = ..., error: _Optional[_Union[Event.Error, _Mapping]] = ...) -> None: ...
+    def __init__(self, type: _Optional[_Union[Event.Type, str]] = ..., subscribed: _Optional[_Union[Event.Subscribed, _Mapping]] = ..., offers: _Optional[_Union[Event.Offers, _Mapping]] = ..., rescind: _Optional[_Union[Event.Rescind, _Mapping]] = ..., update: _Optional[_Union[Event.Update, _Mapping]] = ..., update_operation_status: _Optional[_Union[Event.UpdateOperationStatus, _Mapping]] = ..., message: _Optional[_Union[Event.Message, _Mapping]] = ..., failure: _Optional[_Union[Event.Failure, _Mapping]] = ..., error: _Optional[_Union[Event.Error, _Mapping]] = ...) -> None: ...
 
 class Call(_message.Message):
     __slots__ = ("framework_id", "type", "subscribe", "accept", "decline", "accept_inverse_offers", "decline_inverse_offers", "revive", "kill", "shutdown", "acknowledge", "acknowledge_operation_status", "reconcile", "reconcile_operations", "message", "request", "suppress", "update_framework")
