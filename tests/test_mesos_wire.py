@@ -933,9 +933,10 @@ def test_messages_have_the_fields_of_their_types(name):
     found = [each for each in declared.body if isinstance(each, ast.ClassDef)]
     assert found
     for each in found:
-        slots = next(line.value for line in each.body if isinstance(line, ast.Assign))
         if ast.unparse(each.bases[0]) == "_message.Message":
-            assert [*ast.literal_eval(slots)] == [field.name for field in getattr(module, each.name).DESCRIPTOR.fields]
+            makes = next(line for line in each.body if isinstance(line, ast.FunctionDef))
+            names = [argument.arg for argument in makes.args.args[1:]]
+            assert names == [field.name for field in getattr(module, each.name).DESCRIPTOR.fields]
         else:
             values = [line.target.id for line in each.body if isinstance(line, ast.AnnAssign)]
             assert values == getattr(module, each.name).keys()

@@ -9,7 +9,6 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Event(_message.Message):
-    __slots__ = ("type", "subscribed", "acknowledged", "launch", "launch_group", "kill", "message")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
     UNKNOWN: Event.Type
@@ -23,31 +22,25 @@ class Event(_message.Message):
     SHUTDOWN: Event.Type
     HEARTBEAT: Event.Type
     class Subscribed(_message.Message):
-        __slots__ = ("executor_info", "framework_info", "agent_info")
         executor_info: _mesos_pb2.ExecutorInfo
         framework_info: _mesos_pb2.FrameworkInfo
         agent_info: _mesos_pb2.AgentInfo
         def __init__(self, executor_info: _Optional[_Union[_mesos_pb2.ExecutorInfo, _Mapping]] = ..., framework_info: _Optional[_Union[_mesos_pb2.FrameworkInfo, _Mapping]] = ..., agent_info: _Optional[_Union[_mesos_pb2.AgentInfo, _Mapping]] = ...) -> None: ...
     class Launch(_message.Message):
-        __slots__ = ("task",)
         task: _mesos_pb2.TaskInfo
         def __init__(self, task: _Optional[_Union[_mesos_pb2.TaskInfo, _Mapping]] = ...) -> None: ...
     class LaunchGroup(_message.Message):
-        __slots__ = ("task_group",)
         task_group: _mesos_pb2.TaskGroupInfo
         def __init__(self, task_group: _Optional[_Union[_mesos_pb2.TaskGroupInfo, _Mapping]] = ...) -> None: ...
     class Kill(_message.Message):
-        __slots__ = ("task_id", "kill_policy")
         task_id: _mesos_pb2.TaskID
         kill_policy: _mesos_pb2.KillPolicy
         def __init__(self, task_id: _Optional[_Union[_mesos_pb2.TaskID, _Mapping]] = ..., kill_policy: _Optional[_Union[_mesos_pb2.KillPolicy, _Mapping]] = ...) -> None: ...
     class Acknowledged(_message.Message):
-        __slots__ = ("task_id", "uuid")
         task_id: _mesos_pb2.TaskID
         uuid: bytes
         def __init__(self, task_id: _Optional[_Union[_mesos_pb2.TaskID, _Mapping]] = ..., uuid: _Optional[bytes] = ...) -> None: ...
     class Message(_message.Message):
-        __slots__ = ("data",)
         data: bytes
         def __init__(self, data: _Optional[bytes] = ...) -> None: ...
     type: Event.Type
@@ -60,7 +53,6 @@ class Event(_message.Message):
     def __init__(self, type: _Optional[_Union[Event.Type, str]] = ..., subscribed: _Optional[_Union[Event.Subscribed, _Mapping]] = ..., acknowledged: _Optional[_Union[Event.Acknowledged, _Mapping]] = ..., launch: _Optional[_Union[Event.Launch, _Mapping]] = ..., launch_group: _Optional[_Union[Event.LaunchGroup, _Mapping]] = ..., kill: _Optional[_Union[Event.Kill, _Mapping]] = ..., message: _Optional[_Union[Event.Message, _Mapping]] = ...) -> None: ...
 
 class Call(_message.Message):
-    __slots__ = ("executor_id", "framework_id", "type", "subscribe", "update", "message")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
     UNKNOWN: Call.Type
@@ -69,16 +61,13 @@ class Call(_message.Message):
     MESSAGE: Call.Type
     HEARTBEAT: Call.Type
     class Subscribe(_message.Message):
-        __slots__ = ("unacknowledged_tasks", "unacknowledged_updates")
         unacknowledged_tasks: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.TaskInfo]
         unacknowledged_updates: _containers.RepeatedCompositeFieldContainer[Call.Update]
         def __init__(self, unacknowledged_tasks: _Optional[_Iterable[_Union[_mesos_pb2.TaskInfo, _Mapping]]] = ..., unacknowledged_updates: _Optional[_Iterable[_Union[Call.Update, _Mapping]]] = ...) -> None: ...
     class Update(_message.Message):
-        __slots__ = ("status",)
         status: _mesos_pb2.TaskStatus
         def __init__(self, status: _Optional[_Union[_mesos_pb2.TaskStatus, _Mapping]] = ...) -> None: ...
     class Message(_message.Message):
-        __slots__ = ("data",)
         data: bytes
         def __init__(self, data: _Optional[bytes] = ...) -> None: ...
     executor_id: _mesos_pb2.ExecutorID

@@ -10,7 +10,6 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Call(_message.Message):
-    __slots__ = ("type", "get_metrics", "update_weights", "reserve_resources", "unreserve_resources", "create_volumes", "destroy_volumes", "update_quota", "teardown")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
     UNKNOWN: Call.Type
@@ -54,39 +53,31 @@ class Call(_message.Message):
     TEARDOWN: Call.Type
     MARK_AGENT_GONE: Call.Type
     class GetMetrics(_message.Message):
-        __slots__ = ("timeout",)
         timeout: _mesos_pb2.DurationInfo
         def __init__(self, timeout: _Optional[_Union[_mesos_pb2.DurationInfo, _Mapping]] = ...) -> None: ...
     class UpdateWeights(_message.Message):
-        __slots__ = ("weight_infos",)
         weight_infos: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.WeightInfo]
         def __init__(self, weight_infos: _Optional[_Iterable[_Union[_mesos_pb2.WeightInfo, _Mapping]]] = ...) -> None: ...
     class UpdateQuota(_message.Message):
-        __slots__ = ("force", "quota_configs")
         force: bool
         quota_configs: _containers.RepeatedCompositeFieldContainer[_quota_pb2.QuotaConfig]
         def __init__(self, force: bool = ..., quota_configs: _Optional[_Iterable[_Union[_quota_pb2.QuotaConfig, _Mapping]]] = ...) -> None: ...
     class Teardown(_message.Message):
-        __slots__ = ("framework_id",)
         framework_id: _mesos_pb2.FrameworkID
         def __init__(self, framework_id: _Optional[_Union[_mesos_pb2.FrameworkID, _Mapping]] = ...) -> None: ...
     class ReserveResources(_message.Message):
-        __slots__ = ("agent_id", "resources")
         agent_id: _mesos_pb2.AgentID
         resources: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
         def __init__(self, agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ...) -> None: ...
     class UnreserveResources(_message.Message):
-        __slots__ = ("agent_id", "resources")
         agent_id: _mesos_pb2.AgentID
         resources: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
         def __init__(self, agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ...) -> None: ...
     class CreateVolumes(_message.Message):
-        __slots__ = ("agent_id", "volumes")
         agent_id: _mesos_pb2.AgentID
         volumes: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
         def __init__(self, agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ..., volumes: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ...) -> None: ...
     class DestroyVolumes(_message.Message):
-        __slots__ = ("agent_id", "volumes")
         agent_id: _mesos_pb2.AgentID
         volumes: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
         def __init__(self, agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ..., volumes: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ...) -> None: ...
@@ -102,7 +93,6 @@ class Call(_message.Message):
     def __init__(self, type: _Optional[_Union[Call.Type, str]] = ..., get_metrics: _Optional[_Union[Call.GetMetrics, _Mapping]] = ..., update_weights: _Optional[_Union[Call.UpdateWeights, _Mapping]] = ..., reserve_resources: _Optional[_Union[Call.ReserveResources, _Mapping]] = ..., unreserve_resources: _Optional[_Union[Call.UnreserveResources, _Mapping]] = ..., create_volumes: _Optional[_Union[Call.CreateVolumes, _Mapping]] = ..., destroy_volumes: _Optional[_Union[Call.DestroyVolumes, _Mapping]] = ..., update_quota: _Optional[_Union[Call.UpdateQuota, _Mapping]] = ..., teardown: _Optional[_Union[Call.Teardown, _Mapping]] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("type", "get_health", "get_flags", "get_version", "get_metrics", "get_state", "get_agents", "get_frameworks", "get_executors", "get_tasks", "get_roles", "get_weights", "get_master", "get_quota")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
     UNKNOWN: Response.Type
@@ -126,32 +116,25 @@ class Response(_message.Message):
     GET_MAINTENANCE_SCHEDULE: Response.Type
     GET_QUOTA: Response.Type
     class GetHealth(_message.Message):
-        __slots__ = ("healthy",)
         healthy: bool
         def __init__(self, healthy: bool = ...) -> None: ...
     class GetFlags(_message.Message):
-        __slots__ = ("flags",)
         flags: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Flag]
         def __init__(self, flags: _Optional[_Iterable[_Union[_mesos_pb2.Flag, _Mapping]]] = ...) -> None: ...
     class GetVersion(_message.Message):
-        __slots__ = ("version_info",)
         version_info: _mesos_pb2.VersionInfo
         def __init__(self, version_info: _Optional[_Union[_mesos_pb2.VersionInfo, _Mapping]] = ...) -> None: ...
     class GetMetrics(_message.Message):
-        __slots__ = ("metrics",)
         metrics: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Metric]
         def __init__(self, metrics: _Optional[_Iterable[_Union[_mesos_pb2.Metric, _Mapping]]] = ...) -> None: ...
     class GetState(_message.Message):
-        __slots__ = ("get_tasks", "get_executors", "get_frameworks", "get_agents")
         get_tasks: Response.GetTasks
         get_executors: Response.GetExecutors
         get_frameworks: Response.GetFrameworks
         get_agents: Response.GetAgents
         def __init__(self, get_tasks: _Optional[_Union[Response.GetTasks, _Mapping]] = ..., get_executors: _Optional[_Union[Response.GetExecutors, _Mapping]] = ..., get_frameworks: _Optional[_Union[Response.GetFrameworks, _Mapping]] = ..., get_agents: _Optional[_Union[Response.GetAgents, _Mapping]] = ...) -> None: ...
     class GetAgents(_message.Message):
-        __slots__ = ("agents",)
         class Agent(_message.Message):
-            __slots__ = ("agent_info", "active", "version", "registered_time", "total_resources", "allocated_resources", "offered_resources")
             agent_info: _mesos_pb2.AgentInfo
             active: bool
             version: str
@@ -163,9 +146,7 @@ class Response(_message.Message):
         agents: _containers.RepeatedCompositeFieldContainer[Response.GetAgents.Agent]
         def __init__(self, agents: _Optional[_Iterable[_Union[Response.GetAgents.Agent, _Mapping]]] = ...) -> None: ...
     class GetFrameworks(_message.Message):
-        __slots__ = ("frameworks", "completed_frameworks")
         class Framework(_message.Message):
-            __slots__ = ("framework_info", "active", "connected", "recovered", "registered_time", "unregistered_time", "offers", "allocated_resources", "offered_resources")
             framework_info: _mesos_pb2.FrameworkInfo
             active: bool
             connected: bool
@@ -183,26 +164,21 @@ class Response(_message.Message):
         __slots__ = ()
         def __init__(self) -> None: ...
     class GetTasks(_message.Message):
-        __slots__ = ("tasks", "completed_tasks")
         tasks: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Task]
         completed_tasks: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Task]
         def __init__(self, tasks: _Optional[_Iterable[_Union[_mesos_pb2.Task, _Mapping]]] = ..., completed_tasks: _Optional[_Iterable[_Union[_mesos_pb2.Task, _Mapping]]] = ...) -> None: ...
     class GetRoles(_message.Message):
-        __slots__ = ("roles",)
         roles: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Role]
         def __init__(self, roles: _Optional[_Iterable[_Union[_mesos_pb2.Role, _Mapping]]] = ...) -> None: ...
     class GetWeights(_message.Message):
-        __slots__ = ("weight_infos",)
         weight_infos: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.WeightInfo]
         def __init__(self, weight_infos: _Optional[_Iterable[_Union[_mesos_pb2.WeightInfo, _Mapping]]] = ...) -> None: ...
     class GetMaster(_message.Message):
-        __slots__ = ("master_info", "start_time", "elected_time")
         master_info: _mesos_pb2.MasterInfo
         start_time: float
         elected_time: float
         def __init__(self, master_info: _Optional[_Union[_mesos_pb2.MasterInfo, _Mapping]] = ..., start_time: _Optional[float] = ..., elected_time: _Optional[float] = ...) -> None: ...
     class GetQuota(_message.Message):
-        __slots__ = ("status",)
         status: _quota_pb2.QuotaStatus
         def __init__(self, status: _Optional[_Union[_quota_pb2.QuotaStatus, _Mapping]] = ...) -> None: ...
     type: Response.Type

@@ -62,67 +62,54 @@ OPERATION_RECOVERING: OperationState
 OPERATION_UNKNOWN: OperationState
 
 class FrameworkID(_message.Message):
-    __slots__ = ("value",)
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class OfferID(_message.Message):
-    __slots__ = ("value",)
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class AgentID(_message.Message):
-    __slots__ = ("value",)
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class TaskID(_message.Message):
-    __slots__ = ("value",)
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class ExecutorID(_message.Message):
-    __slots__ = ("value",)
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class ContainerID(_message.Message):
-    __slots__ = ("value", "parent")
     value: str
     parent: ContainerID
     def __init__(self, value: _Optional[str] = ..., parent: _Optional[_Union[ContainerID, _Mapping]] = ...) -> None: ...
 
 class ResourceProviderID(_message.Message):
-    __slots__ = ("value",)
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class OperationID(_message.Message):
-    __slots__ = ("value",)
     value: str
     def __init__(self, value: _Optional[str] = ...) -> None: ...
 
 class TimeInfo(_message.Message):
-    __slots__ = ("nanoseconds",)
     nanoseconds: int
     def __init__(self, nanoseconds: _Optional[int] = ...) -> None: ...
 
 class DurationInfo(_message.Message):
-    __slots__ = ("nanoseconds",)
     nanoseconds: int
     def __init__(self, nanoseconds: _Optional[int] = ...) -> None: ...
 
 class Address(_message.Message):
-    __slots__ = ("hostname", "ip", "port")
     hostname: str
     ip: str
     port: int
     def __init__(self, hostname: _Optional[str] = ..., ip: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
 
 class FrameworkInfo(_message.Message):
-    __slots__ = ("user", "name", "id", "failover_timeout", "checkpoint", "role", "roles", "hostname", "principal", "webui_url", "capabilities", "labels", "offer_filters")
     class Capability(_message.Message):
-        __slots__ = ("type",)
         class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
             __slots__ = ()
         UNKNOWN: FrameworkInfo.Capability.Type
@@ -136,11 +123,6 @@ class FrameworkInfo(_message.Message):
         REGION_AWARE: FrameworkInfo.Capability.Type
         type: FrameworkInfo.Capability.Type
         def __init__(self, type: _Optional[_Union[FrameworkInfo.Capability.Type, str]] = ...) -> None: ...
-    class OfferFiltersEntry(_message.Message):
-        __slots__ = ("key", "value")
-        key: str
-        value: OfferFilters
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[OfferFilters, _Mapping]] = ...) -> None: ...
     user: str
     name: str
     id: FrameworkID
@@ -157,7 +139,6 @@ class FrameworkInfo(_message.Message):
     def __init__(self, user: _Optional[str] = ..., name: _Optional[str] = ..., id: _Optional[_Union[FrameworkID, _Mapping]] = ..., failover_timeout: _Optional[float] = ..., checkpoint: bool = ..., role: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., hostname: _Optional[str] = ..., principal: _Optional[str] = ..., webui_url: _Optional[str] = ..., capabilities: _Optional[_Iterable[_Union[FrameworkInfo.Capability, _Mapping]]] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., offer_filters: _Optional[_Mapping[str, OfferFilters]] = ...) -> None: ...
 
 class CheckInfo(_message.Message):
-    __slots__ = ("type", "command", "http", "tcp", "delay_seconds", "interval_seconds", "timeout_seconds")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
     UNKNOWN: CheckInfo.Type
@@ -165,16 +146,13 @@ class CheckInfo(_message.Message):
     HTTP: CheckInfo.Type
     TCP: CheckInfo.Type
     class Command(_message.Message):
-        __slots__ = ("command",)
         command: CommandInfo
         def __init__(self, command: _Optional[_Union[CommandInfo, _Mapping]] = ...) -> None: ...
     class Http(_message.Message):
-        __slots__ = ("port", "path")
         port: int
         path: str
         def __init__(self, port: _Optional[int] = ..., path: _Optional[str] = ...) -> None: ...
     class Tcp(_message.Message):
-        __slots__ = ("port",)
         port: int
         def __init__(self, port: _Optional[int] = ...) -> None: ...
     type: CheckInfo.Type
@@ -187,7 +165,6 @@ class CheckInfo(_message.Message):
     def __init__(self, type: _Optional[_Union[CheckInfo.Type, str]] = ..., command: _Optional[_Union[CheckInfo.Command, _Mapping]] = ..., http: _Optional[_Union[CheckInfo.Http, _Mapping]] = ..., tcp: _Optional[_Union[CheckInfo.Tcp, _Mapping]] = ..., delay_seconds: _Optional[float] = ..., interval_seconds: _Optional[float] = ..., timeout_seconds: _Optional[float] = ...) -> None: ...
 
 class HealthCheck(_message.Message):
-    __slots__ = ("delay_seconds", "interval_seconds", "timeout_seconds", "consecutive_failures", "grace_period_seconds", "type", "command", "http", "tcp")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
     UNKNOWN: HealthCheck.Type
@@ -195,14 +172,12 @@ class HealthCheck(_message.Message):
     HTTP: HealthCheck.Type
     TCP: HealthCheck.Type
     class HTTPCheckInfo(_message.Message):
-        __slots__ = ("scheme", "port", "path", "statuses")
         scheme: str
         port: int
         path: str
         statuses: _containers.RepeatedScalarFieldContainer[int]
         def __init__(self, scheme: _Optional[str] = ..., port: _Optional[int] = ..., path: _Optional[str] = ..., statuses: _Optional[_Iterable[int]] = ...) -> None: ...
     class TCPCheckInfo(_message.Message):
-        __slots__ = ("port",)
         port: int
         def __init__(self, port: _Optional[int] = ...) -> None: ...
     delay_seconds: float
@@ -217,14 +192,11 @@ class HealthCheck(_message.Message):
     def __init__(self, delay_seconds: _Optional[float] = ..., interval_seconds: _Optional[float] = ..., timeout_seconds: _Optional[float] = ..., consecutive_failures: _Optional[int] = ..., grace_period_seconds: _Optional[float] = ..., type: _Optional[_Union[HealthCheck.Type, str]] = ..., command: _Optional[_Union[CommandInfo, _Mapping]] = ..., http: _Optional[_Union[HealthCheck.HTTPCheckInfo, _Mapping]] = ..., tcp: _Optional[_Union[HealthCheck.TCPCheckInfo, _Mapping]] = ...) -> None: ...
 
 class KillPolicy(_message.Message):
-    __slots__ = ("grace_period",)
     grace_period: DurationInfo
     def __init__(self, grace_period: _Optional[_Union[DurationInfo, _Mapping]] = ...) -> None: ...
 
 class CommandInfo(_message.Message):
-    __slots__ = ("uris", "environment", "shell", "value", "arguments", "user")
     class URI(_message.Message):
-        __slots__ = ("value", "executable", "extract", "cache", "output_file")
         value: str
         executable: bool
         extract: bool
@@ -240,7 +212,6 @@ class CommandInfo(_message.Message):
     def __init__(self, uris: _Optional[_Iterable[_Union[CommandInfo.URI, _Mapping]]] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., shell: bool = ..., value: _Optional[str] = ..., arguments: _Optional[_Iterable[str]] = ..., user: _Optional[str] = ...) -> None: ...
 
 class ExecutorInfo(_message.Message):
-    __slots__ = ("type", "executor_id", "framework_id", "command", "container", "resources", "name", "source", "data", "discovery", "shutdown_grace_period", "labels")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
     UNKNOWN: ExecutorInfo.Type
@@ -261,7 +232,6 @@ class ExecutorInfo(_message.Message):
     def __init__(self, type: _Optional[_Union[ExecutorInfo.Type, str]] = ..., executor_id: _Optional[_Union[ExecutorID, _Mapping]] = ..., framework_id: _Optional[_Union[FrameworkID, _Mapping]] = ..., command: _Optional[_Union[CommandInfo, _Mapping]] = ..., container: _Optional[_Union[ContainerInfo, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., name: _Optional[str] = ..., source: _Optional[str] = ..., data: _Optional[bytes] = ..., discovery: _Optional[_Union[DiscoveryInfo, _Mapping]] = ..., shutdown_grace_period: _Optional[_Union[DurationInfo, _Mapping]] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ...) -> None: ...
 
 class MasterInfo(_message.Message):
-    __slots__ = ("id", "ip", "port", "pid", "hostname", "version", "address")
     id: str
     ip: int
     port: int
@@ -272,7 +242,6 @@ class MasterInfo(_message.Message):
     def __init__(self, id: _Optional[str] = ..., ip: _Optional[int] = ..., port: _Optional[int] = ..., pid: _Optional[str] = ..., hostname: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[_Union[Address, _Mapping]] = ...) -> None: ...
 
 class AgentInfo(_message.Message):
-    __slots__ = ("hostname", "port", "resources", "attributes", "id")
     hostname: str
     port: int
     resources: _containers.RepeatedCompositeFieldContainer[Resource]
@@ -289,37 +258,30 @@ class Value(_message.Message):
     SET: Value.Type
     TEXT: Value.Type
     class Scalar(_message.Message):
-        __slots__ = ("value",)
         value: float
         def __init__(self, value: _Optional[float] = ...) -> None: ...
     class Range(_message.Message):
-        __slots__ = ("begin", "end")
         begin: int
         end: int
         def __init__(self, begin: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
     class Ranges(_message.Message):
-        __slots__ = ("range",)
         range: _containers.RepeatedCompositeFieldContainer[Value.Range]
         def __init__(self, range: _Optional[_Iterable[_Union[Value.Range, _Mapping]]] = ...) -> None: ...
     class Set(_message.Message):
-        __slots__ = ("item",)
         item: _containers.RepeatedScalarFieldContainer[str]
         def __init__(self, item: _Optional[_Iterable[str]] = ...) -> None: ...
     class Text(_message.Message):
-        __slots__ = ("value",)
         value: str
         def __init__(self, value: _Optional[str] = ...) -> None: ...
     def __init__(self) -> None: ...
 
 class Attribute(_message.Message):
-    __slots__ = ("name", "type", "text")
     name: str
     type: Value.Type
     text: Value.Text
     def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[Value.Type, str]] = ..., text: _Optional[_Union[Value.Text, _Mapping]] = ...) -> None: ...
 
 class Volume(_message.Message):
-    __slots__ = ("mode", "container_path", "host_path")
     class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
     RW: Volume.Mode
@@ -330,13 +292,10 @@ class Volume(_message.Message):
     def __init__(self, mode: _Optional[_Union[Volume.Mode, str]] = ..., container_path: _Optional[str] = ..., host_path: _Optional[str] = ...) -> None: ...
 
 class Resource(_message.Message):
-    __slots__ = ("provider_id", "name", "type", "scalar", "ranges", "set", "role", "allocation_info", "reservation", "reservations", "disk", "revocable", "shared")
     class AllocationInfo(_message.Message):
-        __slots__ = ("role",)
         role: str
         def __init__(self, role: _Optional[str] = ...) -> None: ...
     class ReservationInfo(_message.Message):
-        __slots__ = ("type", "role", "principal", "labels")
         class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
             __slots__ = ()
         UNKNOWN: Resource.ReservationInfo.Type
@@ -348,14 +307,11 @@ class Resource(_message.Message):
         labels: Labels
         def __init__(self, type: _Optional[_Union[Resource.ReservationInfo.Type, str]] = ..., role: _Optional[str] = ..., principal: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ...) -> None: ...
     class DiskInfo(_message.Message):
-        __slots__ = ("persistence", "volume", "source")
         class Persistence(_message.Message):
-            __slots__ = ("id", "principal")
             id: str
             principal: str
             def __init__(self, id: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
         class Source(_message.Message):
-            __slots__ = ("type", "path", "mount", "vendor", "id", "metadata", "profile")
             class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
                 __slots__ = ()
             UNKNOWN: Resource.DiskInfo.Source.Type
@@ -364,11 +320,9 @@ class Resource(_message.Message):
             BLOCK: Resource.DiskInfo.Source.Type
             RAW: Resource.DiskInfo.Source.Type
             class Path(_message.Message):
-                __slots__ = ("root",)
                 root: str
                 def __init__(self, root: _Optional[str] = ...) -> None: ...
             class Mount(_message.Message):
-                __slots__ = ("root",)
                 root: str
                 def __init__(self, root: _Optional[str] = ...) -> None: ...
             type: Resource.DiskInfo.Source.Type
@@ -405,33 +359,22 @@ class Resource(_message.Message):
     def __init__(self, provider_id: _Optional[_Union[ResourceProviderID, _Mapping]] = ..., name: _Optional[str] = ..., type: _Optional[_Union[Value.Type, str]] = ..., scalar: _Optional[_Union[Value.Scalar, _Mapping]] = ..., ranges: _Optional[_Union[Value.Ranges, _Mapping]] = ..., set: _Optional[_Union[Value.Set, _Mapping]] = ..., role: _Optional[str] = ..., allocation_info: _Optional[_Union[Resource.AllocationInfo, _Mapping]] = ..., reservation: _Optional[_Union[Resource.ReservationInfo, _Mapping]] = ..., reservations: _Optional[_Iterable[_Union[Resource.ReservationInfo, _Mapping]]] = ..., disk: _Optional[_Union[Resource.DiskInfo, _Mapping]] = ..., revocable: _Optional[_Union[Resource.RevocableInfo, _Mapping]] = ..., shared: _Optional[_Union[Resource.SharedInfo, _Mapping]] = ...) -> None: ...
 
 class OfferFilters(_message.Message):
-    __slots__ = ("min_allocatable_resources",)
     class ResourceQuantities(_message.Message):
-        __slots__ = ("quantities",)
-        class QuantitiesEntry(_message.Message):
-            __slots__ = ("key", "value")
-            key: str
-            value: Value.Scalar
-            def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value.Scalar, _Mapping]] = ...) -> None: ...
         quantities: _containers.MessageMap[str, Value.Scalar]
         def __init__(self, quantities: _Optional[_Mapping[str, Value.Scalar]] = ...) -> None: ...
     class MinAllocatableResources(_message.Message):
-        __slots__ = ("quantities",)
         quantities: _containers.RepeatedCompositeFieldContainer[OfferFilters.ResourceQuantities]
         def __init__(self, quantities: _Optional[_Iterable[_Union[OfferFilters.ResourceQuantities, _Mapping]]] = ...) -> None: ...
     min_allocatable_resources: OfferFilters.MinAllocatableResources
     def __init__(self, min_allocatable_resources: _Optional[_Union[OfferFilters.MinAllocatableResources, _Mapping]] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("agent_id", "resources")
     agent_id: AgentID
     resources: _containers.RepeatedCompositeFieldContainer[Resource]
     def __init__(self, agent_id: _Optional[_Union[AgentID, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
 
 class Offer(_message.Message):
-    __slots__ = ("id", "framework_id", "agent_id", "hostname", "resources", "attributes", "executor_ids", "allocation_info")
     class Operation(_message.Message):
-        __slots__ = ("type", "id", "launch", "launch_group", "reserve", "unreserve", "create", "destroy", "grow_volume", "shrink_volume", "create_disk", "destroy_disk")
         class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
             __slots__ = ()
         UNKNOWN: Offer.Operation.Type
@@ -446,49 +389,39 @@ class Offer(_message.Message):
         CREATE_DISK: Offer.Operation.Type
         DESTROY_DISK: Offer.Operation.Type
         class Launch(_message.Message):
-            __slots__ = ("task_infos",)
             task_infos: _containers.RepeatedCompositeFieldContainer[TaskInfo]
             def __init__(self, task_infos: _Optional[_Iterable[_Union[TaskInfo, _Mapping]]] = ...) -> None: ...
         class LaunchGroup(_message.Message):
-            __slots__ = ("executor", "task_group")
             executor: ExecutorInfo
             task_group: TaskGroupInfo
             def __init__(self, executor: _Optional[_Union[ExecutorInfo, _Mapping]] = ..., task_group: _Optional[_Union[TaskGroupInfo, _Mapping]] = ...) -> None: ...
         class Reserve(_message.Message):
-            __slots__ = ("source", "resources")
             source: _containers.RepeatedCompositeFieldContainer[Resource]
             resources: _containers.RepeatedCompositeFieldContainer[Resource]
             def __init__(self, source: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
         class Unreserve(_message.Message):
-            __slots__ = ("resources",)
             resources: _containers.RepeatedCompositeFieldContainer[Resource]
             def __init__(self, resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
         class Create(_message.Message):
-            __slots__ = ("volumes",)
             volumes: _containers.RepeatedCompositeFieldContainer[Resource]
             def __init__(self, volumes: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
         class Destroy(_message.Message):
-            __slots__ = ("volumes",)
             volumes: _containers.RepeatedCompositeFieldContainer[Resource]
             def __init__(self, volumes: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
         class GrowVolume(_message.Message):
-            __slots__ = ("volume", "addition")
             volume: Resource
             addition: Resource
             def __init__(self, volume: _Optional[_Union[Resource, _Mapping]] = ..., addition: _Optional[_Union[Resource, _Mapping]] = ...) -> None: ...
         class ShrinkVolume(_message.Message):
-            __slots__ = ("volume", "subtract")
             volume: Resource
             subtract: Value.Scalar
             def __init__(self, volume: _Optional[_Union[Resource, _Mapping]] = ..., subtract: _Optional[_Union[Value.Scalar, _Mapping]] = ...) -> None: ...
         class CreateDisk(_message.Message):
-            __slots__ = ("source", "target_type", "target_profile")
             source: Resource
             target_type: Resource.DiskInfo.Source.Type
             target_profile: str
             def __init__(self, source: _Optional[_Union[Resource, _Mapping]] = ..., target_type: _Optional[_Union[Resource.DiskInfo.Source.Type, str]] = ..., target_profile: _Optional[str] = ...) -> None: ...
         class DestroyDisk(_message.Message):
-            __slots__ = ("source",)
             source: Resource
             def __init__(self, source: _Optional[_Union[Resource, _Mapping]] = ...) -> None: ...
         type: Offer.Operation.Type
@@ -515,12 +448,6 @@ class Offer(_message.Message):
     def __init__(self, id: _Optional[_Union[OfferID, _Mapping]] = ..., framework_id: _Optional[_Union[FrameworkID, _Mapping]] = ..., agent_id: _Optional[_Union[AgentID, _Mapping]] = ..., hostname: _Optional[str] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., executor_ids: _Optional[_Iterable[_Union[ExecutorID, _Mapping]]] = ..., allocation_info: _Optional[_Union[Resource.AllocationInfo, _Mapping]] = ...) -> None: ...
 
 class TaskInfo(_message.Message):
-    __slots__ = ("name", "task_id", "agent_id", "resources", "executor", "command", "container", "health_check", "check", "kill_policy", "data", "labels", "discovery", "max_completion_time", "limits")
-    class LimitsEntry(_message.Message):
-        __slots__ = ("key", "value")
-        key: str
-        value: Value.Scalar
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value.Scalar, _Mapping]] = ...) -> None: ...
     name: str
     task_id: TaskID
     agent_id: AgentID
@@ -539,12 +466,10 @@ class TaskInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., task_id: _Optional[_Union[TaskID, _Mapping]] = ..., agent_id: _Optional[_Union[AgentID, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., executor: _Optional[_Union[ExecutorInfo, _Mapping]] = ..., command: _Optional[_Union[CommandInfo, _Mapping]] = ..., container: _Optional[_Union[ContainerInfo, _Mapping]] = ..., health_check: _Optional[_Union[HealthCheck, _Mapping]] = ..., check: _Optional[_Union[CheckInfo, _Mapping]] = ..., kill_policy: _Optional[_Union[KillPolicy, _Mapping]] = ..., data: _Optional[bytes] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., discovery: _Optional[_Union[DiscoveryInfo, _Mapping]] = ..., max_completion_time: _Optional[_Union[DurationInfo, _Mapping]] = ..., limits: _Optional[_Mapping[str, Value.Scalar]] = ...) -> None: ...
 
 class TaskGroupInfo(_message.Message):
-    __slots__ = ("tasks",)
     tasks: _containers.RepeatedCompositeFieldContainer[TaskInfo]
     def __init__(self, tasks: _Optional[_Iterable[_Union[TaskInfo, _Mapping]]] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("name", "task_id", "framework_id", "agent_id", "state", "resources", "statuses")
     name: str
     task_id: TaskID
     framework_id: FrameworkID
@@ -555,12 +480,10 @@ class Task(_message.Message):
     def __init__(self, name: _Optional[str] = ..., task_id: _Optional[_Union[TaskID, _Mapping]] = ..., framework_id: _Optional[_Union[FrameworkID, _Mapping]] = ..., agent_id: _Optional[_Union[AgentID, _Mapping]] = ..., state: _Optional[_Union[TaskState, str]] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., statuses: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ...) -> None: ...
 
 class TaskResourceLimitation(_message.Message):
-    __slots__ = ("resources",)
     resources: _containers.RepeatedCompositeFieldContainer[Resource]
     def __init__(self, resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
 
 class OperationStatus(_message.Message):
-    __slots__ = ("operation_id", "state", "message", "agent_id")
     operation_id: OperationID
     state: OperationState
     message: str
@@ -568,17 +491,13 @@ class OperationStatus(_message.Message):
     def __init__(self, operation_id: _Optional[_Union[OperationID, _Mapping]] = ..., state: _Optional[_Union[OperationState, str]] = ..., message: _Optional[str] = ..., agent_id: _Optional[_Union[AgentID, _Mapping]] = ...) -> None: ...
 
 class CheckStatusInfo(_message.Message):
-    __slots__ = ("type", "command", "http", "tcp")
     class Command(_message.Message):
-        __slots__ = ("exit_code",)
         exit_code: int
         def __init__(self, exit_code: _Optional[int] = ...) -> None: ...
     class Http(_message.Message):
-        __slots__ = ("status_code",)
         status_code: int
         def __init__(self, status_code: _Optional[int] = ...) -> None: ...
     class Tcp(_message.Message):
-        __slots__ = ("succeeded",)
         succeeded: bool
         def __init__(self, succeeded: bool = ...) -> None: ...
     type: CheckInfo.Type
@@ -588,7 +507,6 @@ class CheckStatusInfo(_message.Message):
     def __init__(self, type: _Optional[_Union[CheckInfo.Type, str]] = ..., command: _Optional[_Union[CheckStatusInfo.Command, _Mapping]] = ..., http: _Optional[_Union[CheckStatusInfo.Http, _Mapping]] = ..., tcp: _Optional[_Union[CheckStatusInfo.Tcp, _Mapping]] = ...) -> None: ...
 
 class TaskStatus(_message.Message):
-    __slots__ = ("task_id", "state", "message", "source", "reason", "data", "agent_id", "executor_id", "timestamp", "uuid", "healthy", "check_status", "labels", "container_status", "unreachable_time", "limitation")
     class Source(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
     SOURCE_MASTER: TaskStatus.Source
@@ -650,14 +568,11 @@ class TaskStatus(_message.Message):
     def __init__(self, task_id: _Optional[_Union[TaskID, _Mapping]] = ..., state: _Optional[_Union[TaskState, str]] = ..., message: _Optional[str] = ..., source: _Optional[_Union[TaskStatus.Source, str]] = ..., reason: _Optional[_Union[TaskStatus.Reason, str]] = ..., data: _Optional[bytes] = ..., agent_id: _Optional[_Union[AgentID, _Mapping]] = ..., executor_id: _Optional[_Union[ExecutorID, _Mapping]] = ..., timestamp: _Optional[float] = ..., uuid: _Optional[bytes] = ..., healthy: bool = ..., check_status: _Optional[_Union[CheckStatusInfo, _Mapping]] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., container_status: _Optional[_Union[ContainerStatus, _Mapping]] = ..., unreachable_time: _Optional[_Union[TimeInfo, _Mapping]] = ..., limitation: _Optional[_Union[TaskResourceLimitation, _Mapping]] = ...) -> None: ...
 
 class Filters(_message.Message):
-    __slots__ = ("refuse_seconds",)
     refuse_seconds: float
     def __init__(self, refuse_seconds: _Optional[float] = ...) -> None: ...
 
 class Environment(_message.Message):
-    __slots__ = ("variables",)
     class Variable(_message.Message):
-        __slots__ = ("name", "type", "value", "secret")
         class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
             __slots__ = ()
         UNKNOWN: Environment.Variable.Type
@@ -672,19 +587,16 @@ class Environment(_message.Message):
     def __init__(self, variables: _Optional[_Iterable[_Union[Environment.Variable, _Mapping]]] = ...) -> None: ...
 
 class Secret(_message.Message):
-    __slots__ = ("type", "reference", "value")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
     UNKNOWN: Secret.Type
     REFERENCE: Secret.Type
     VALUE: Secret.Type
     class Reference(_message.Message):
-        __slots__ = ("name", "key")
         name: str
         key: str
         def __init__(self, name: _Optional[str] = ..., key: _Optional[str] = ...) -> None: ...
     class Value(_message.Message):
-        __slots__ = ("data",)
         data: bytes
         def __init__(self, data: _Optional[bytes] = ...) -> None: ...
     type: Secret.Type
@@ -693,13 +605,11 @@ class Secret(_message.Message):
     def __init__(self, type: _Optional[_Union[Secret.Type, str]] = ..., reference: _Optional[_Union[Secret.Reference, _Mapping]] = ..., value: _Optional[_Union[Secret.Value, _Mapping]] = ...) -> None: ...
 
 class Image(_message.Message):
-    __slots__ = ("type", "docker", "cached")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
     APPC: Image.Type
     DOCKER: Image.Type
     class Docker(_message.Message):
-        __slots__ = ("name",)
         name: str
         def __init__(self, name: _Optional[str] = ...) -> None: ...
     type: Image.Type
@@ -708,17 +618,14 @@ class Image(_message.Message):
     def __init__(self, type: _Optional[_Union[Image.Type, str]] = ..., docker: _Optional[_Union[Image.Docker, _Mapping]] = ..., cached: bool = ...) -> None: ...
 
 class ContainerInfo(_message.Message):
-    __slots__ = ("type", "docker", "mesos")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
     DOCKER: ContainerInfo.Type
     MESOS: ContainerInfo.Type
     class DockerInfo(_message.Message):
-        __slots__ = ("image",)
         image: str
         def __init__(self, image: _Optional[str] = ...) -> None: ...
     class MesosInfo(_message.Message):
-        __slots__ = ("image",)
         image: Image
         def __init__(self, image: _Optional[_Union[Image, _Mapping]] = ...) -> None: ...
     type: ContainerInfo.Type
@@ -727,24 +634,20 @@ class ContainerInfo(_message.Message):
     def __init__(self, type: _Optional[_Union[ContainerInfo.Type, str]] = ..., docker: _Optional[_Union[ContainerInfo.DockerInfo, _Mapping]] = ..., mesos: _Optional[_Union[ContainerInfo.MesosInfo, _Mapping]] = ...) -> None: ...
 
 class ContainerStatus(_message.Message):
-    __slots__ = ("container_id", "executor_pid")
     container_id: ContainerID
     executor_pid: int
     def __init__(self, container_id: _Optional[_Union[ContainerID, _Mapping]] = ..., executor_pid: _Optional[int] = ...) -> None: ...
 
 class Labels(_message.Message):
-    __slots__ = ("labels",)
     labels: _containers.RepeatedCompositeFieldContainer[Label]
     def __init__(self, labels: _Optional[_Iterable[_Union[Label, _Mapping]]] = ...) -> None: ...
 
 class Label(_message.Message):
-    __slots__ = ("key", "value")
     key: str
     value: str
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class Port(_message.Message):
-    __slots__ = ("number", "name", "protocol", "visibility", "labels")
     number: int
     name: str
     protocol: str
@@ -753,12 +656,10 @@ class Port(_message.Message):
     def __init__(self, number: _Optional[int] = ..., name: _Optional[str] = ..., protocol: _Optional[str] = ..., visibility: _Optional[_Union[DiscoveryInfo.Visibility, str]] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ...) -> None: ...
 
 class Ports(_message.Message):
-    __slots__ = ("ports",)
     ports: _containers.RepeatedCompositeFieldContainer[Port]
     def __init__(self, ports: _Optional[_Iterable[_Union[Port, _Mapping]]] = ...) -> None: ...
 
 class DiscoveryInfo(_message.Message):
-    __slots__ = ("visibility", "name", "environment", "location", "version", "ports", "labels")
     class Visibility(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
     FRAMEWORK: DiscoveryInfo.Visibility
@@ -774,25 +675,21 @@ class DiscoveryInfo(_message.Message):
     def __init__(self, visibility: _Optional[_Union[DiscoveryInfo.Visibility, str]] = ..., name: _Optional[str] = ..., environment: _Optional[str] = ..., location: _Optional[str] = ..., version: _Optional[str] = ..., ports: _Optional[_Union[Ports, _Mapping]] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ...) -> None: ...
 
 class WeightInfo(_message.Message):
-    __slots__ = ("weight", "role")
     weight: float
     role: str
     def __init__(self, weight: _Optional[float] = ..., role: _Optional[str] = ...) -> None: ...
 
 class VersionInfo(_message.Message):
-    __slots__ = ("version", "build_user")
     version: str
     build_user: str
     def __init__(self, version: _Optional[str] = ..., build_user: _Optional[str] = ...) -> None: ...
 
 class Flag(_message.Message):
-    __slots__ = ("name", "value")
     name: str
     value: str
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class Role(_message.Message):
-    __slots__ = ("name", "weight", "frameworks", "resources")
     name: str
     weight: float
     frameworks: _containers.RepeatedCompositeFieldContainer[FrameworkID]
@@ -800,7 +697,6 @@ class Role(_message.Message):
     def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ..., frameworks: _Optional[_Iterable[_Union[FrameworkID, _Mapping]]] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
 
 class Metric(_message.Message):
-    __slots__ = ("name", "value")
     name: str
     value: float
     def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...

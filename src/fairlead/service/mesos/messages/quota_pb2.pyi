@@ -8,31 +8,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class QuotaInfo(_message.Message):
-    __slots__ = ("role", "principal", "guarantee")
     role: str
     principal: str
     guarantee: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
     def __init__(self, role: _Optional[str] = ..., principal: _Optional[str] = ..., guarantee: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ...) -> None: ...
 
 class QuotaConfig(_message.Message):
-    __slots__ = ("role", "guarantees", "limits")
-    class GuaranteesEntry(_message.Message):
-        __slots__ = ("key", "value")
-        key: str
-        value: _mesos_pb2.Value.Scalar
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_mesos_pb2.Value.Scalar, _Mapping]] = ...) -> None: ...
-    class LimitsEntry(_message.Message):
-        __slots__ = ("key", "value")
-        key: str
-        value: _mesos_pb2.Value.Scalar
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_mesos_pb2.Value.Scalar, _Mapping]] = ...) -> None: ...
     role: str
     guarantees: _containers.MessageMap[str, _mesos_pb2.Value.Scalar]
     limits: _containers.MessageMap[str, _mesos_pb2.Value.Scalar]
     def __init__(self, role: _Optional[str] = ..., guarantees: _Optional[_Mapping[str, _mesos_pb2.Value.Scalar]] = ..., limits: _Optional[_Mapping[str, _mesos_pb2.Value.Scalar]] = ...) -> None: ...
 
 class QuotaStatus(_message.Message):
-    __slots__ = ("infos", "configs")
     infos: _containers.RepeatedCompositeFieldContainer[QuotaInfo]
     configs: _containers.RepeatedCompositeFieldContainer[QuotaConfig]
     def __init__(self, infos: _Optional[_Iterable[_Union[QuotaInfo, _Mapping]]] = ..., configs: _Optional[_Iterable[_Union[QuotaConfig, _Mapping]]] = ...) -> None: ...

@@ -9,7 +9,6 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Event(_message.Message):
-    __slots__ = ("type", "subscribed", "offers", "rescind", "update", "update_operation_status", "message", "failure", "error")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
     UNKNOWN: Event.Type
@@ -25,41 +24,33 @@ class Event(_message.Message):
     ERROR: Event.Type
     HEARTBEAT: Event.Type
     class Subscribed(_message.Message):
-        __slots__ = ("framework_id", "heartbeat_interval_seconds", "master_info")
         framework_id: _mesos_pb2.FrameworkID
         heartbeat_interval_seconds: float
         master_info: _mesos_pb2.MasterInfo
         def __init__(self, framework_id: _Optional[_Union[_mesos_pb2.FrameworkID, _Mapping]] = ..., heartbeat_interval_seconds: _Optional[float] = ..., master_info: _Optional[_Union[_mesos_pb2.MasterInfo, _Mapping]] = ...) -> None: ...
     class Offers(_message.Message):
-        __slots__ = ("offers",)
         offers: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Offer]
         def __init__(self, offers: _Optional[_Iterable[_Union[_mesos_pb2.Offer, _Mapping]]] = ...) -> None: ...
     class Rescind(_message.Message):
-        __slots__ = ("offer_id",)
         offer_id: _mesos_pb2.OfferID
         def __init__(self, offer_id: _Optional[_Union[_mesos_pb2.OfferID, _Mapping]] = ...) -> None: ...
     class Update(_message.Message):
-        __slots__ = ("status",)
         status: _mesos_pb2.TaskStatus
         def __init__(self, status: _Optional[_Union[_mesos_pb2.TaskStatus, _Mapping]] = ...) -> None: ...
     class UpdateOperationStatus(_message.Message):
-        __slots__ = ("status",)
         status: _mesos_pb2.OperationStatus
         def __init__(self, status: _Optional[_Union[_mesos_pb2.OperationStatus, _Mapping]] = ...) -> None: ...
     class Message(_message.Message):
-        __slots__ = ("agent_id", "executor_id", "data")
         agent_id: _mesos_pb2.AgentID
         executor_id: _mesos_pb2.ExecutorID
         data: bytes
         def __init__(self, agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ..., executor_id: _Optional[_Union[_mesos_pb2.ExecutorID, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
     class Failure(_message.Message):
-        __slots__ = ("agent_id", "executor_id", "status")
         agent_id: _mesos_pb2.AgentID
         executor_id: _mesos_pb2.ExecutorID
         status: int
         def __init__(self, agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ..., executor_id: _Optional[_Union[_mesos_pb2.ExecutorID, _Mapping]] = ..., status: _Optional[int] = ...) -> None: ...
     class Error(_message.Message):
-        __slots__ = ("message",)
         message: str
         def __init__(self, message: _Optional[str] = ...) -> None: ...
     type: Event.Type
@@ -74,7 +65,6 @@ class Event(_message.Message):
     def __init__(self, type: _Optional[_Union[Event.Type, str]] = ..., subscribed: _Optional[_Union[Event.Subscribed, _Mapping]] = ..., offers: _Optional[_Union[Event.Offers, _Mapping]] = ..., rescind: _Optional[_Union[Event.Rescind, _Mapping]] = ..., update: _Optional[_Union[Event.Update, _Mapping]] = ..., update_operation_status: _Optional[_Union[Event.UpdateOperationStatus, _Mapping]] = ..., message: _Optional[_Union[Event.Message, _Mapping]] = ..., failure: _Optional[_Union[Event.Failure, _Mapping]] = ..., error: _Optional[_Union[Event.Error, _Mapping]] = ...) -> None: ...
 
 class Call(_message.Message):
-    __slots__ = ("framework_id", "type", "subscribe", "accept", "decline", "accept_inverse_offers", "decline_inverse_offers", "revive", "kill", "shutdown", "acknowledge", "acknowledge_operation_status", "reconcile", "reconcile_operations", "message", "request", "suppress", "update_framework")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
     UNKNOWN: Call.Type
@@ -96,72 +86,58 @@ class Call(_message.Message):
     SUPPRESS: Call.Type
     UPDATE_FRAMEWORK: Call.Type
     class Subscribe(_message.Message):
-        __slots__ = ("framework_info", "suppressed_roles")
         framework_info: _mesos_pb2.FrameworkInfo
         suppressed_roles: _containers.RepeatedScalarFieldContainer[str]
         def __init__(self, framework_info: _Optional[_Union[_mesos_pb2.FrameworkInfo, _Mapping]] = ..., suppressed_roles: _Optional[_Iterable[str]] = ...) -> None: ...
     class Accept(_message.Message):
-        __slots__ = ("offer_ids", "operations", "filters")
         offer_ids: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.OfferID]
         operations: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Offer.Operation]
         filters: _mesos_pb2.Filters
         def __init__(self, offer_ids: _Optional[_Iterable[_Union[_mesos_pb2.OfferID, _Mapping]]] = ..., operations: _Optional[_Iterable[_Union[_mesos_pb2.Offer.Operation, _Mapping]]] = ..., filters: _Optional[_Union[_mesos_pb2.Filters, _Mapping]] = ...) -> None: ...
     class Decline(_message.Message):
-        __slots__ = ("offer_ids", "filters")
         offer_ids: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.OfferID]
         filters: _mesos_pb2.Filters
         def __init__(self, offer_ids: _Optional[_Iterable[_Union[_mesos_pb2.OfferID, _Mapping]]] = ..., filters: _Optional[_Union[_mesos_pb2.Filters, _Mapping]] = ...) -> None: ...
     class AcceptInverseOffers(_message.Message):
-        __slots__ = ("inverse_offer_ids", "filters")
         inverse_offer_ids: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.OfferID]
         filters: _mesos_pb2.Filters
         def __init__(self, inverse_offer_ids: _Optional[_Iterable[_Union[_mesos_pb2.OfferID, _Mapping]]] = ..., filters: _Optional[_Union[_mesos_pb2.Filters, _Mapping]] = ...) -> None: ...
     class DeclineInverseOffers(_message.Message):
-        __slots__ = ("inverse_offer_ids", "filters")
         inverse_offer_ids: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.OfferID]
         filters: _mesos_pb2.Filters
         def __init__(self, inverse_offer_ids: _Optional[_Iterable[_Union[_mesos_pb2.OfferID, _Mapping]]] = ..., filters: _Optional[_Union[_mesos_pb2.Filters, _Mapping]] = ...) -> None: ...
     class Revive(_message.Message):
-        __slots__ = ("roles",)
         roles: _containers.RepeatedScalarFieldContainer[str]
         def __init__(self, roles: _Optional[_Iterable[str]] = ...) -> None: ...
     class Kill(_message.Message):
-        __slots__ = ("task_id", "agent_id", "kill_policy")
         task_id: _mesos_pb2.TaskID
         agent_id: _mesos_pb2.AgentID
         kill_policy: _mesos_pb2.KillPolicy
         def __init__(self, task_id: _Optional[_Union[_mesos_pb2.TaskID, _Mapping]] = ..., agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ..., kill_policy: _Optional[_Union[_mesos_pb2.KillPolicy, _Mapping]] = ...) -> None: ...
     class Shutdown(_message.Message):
-        __slots__ = ("executor_id", "agent_id")
         executor_id: _mesos_pb2.ExecutorID
         agent_id: _mesos_pb2.AgentID
         def __init__(self, executor_id: _Optional[_Union[_mesos_pb2.ExecutorID, _Mapping]] = ..., agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ...) -> None: ...
     class Acknowledge(_message.Message):
-        __slots__ = ("agent_id", "task_id", "uuid")
         agent_id: _mesos_pb2.AgentID
         task_id: _mesos_pb2.TaskID
         uuid: bytes
         def __init__(self, agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ..., task_id: _Optional[_Union[_mesos_pb2.TaskID, _Mapping]] = ..., uuid: _Optional[bytes] = ...) -> None: ...
     class AcknowledgeOperationStatus(_message.Message):
-        __slots__ = ("agent_id", "resource_provider_id", "uuid", "operation_id")
         agent_id: _mesos_pb2.AgentID
         resource_provider_id: _mesos_pb2.ResourceProviderID
         uuid: bytes
         operation_id: _mesos_pb2.OperationID
         def __init__(self, agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ..., resource_provider_id: _Optional[_Union[_mesos_pb2.ResourceProviderID, _Mapping]] = ..., uuid: _Optional[bytes] = ..., operation_id: _Optional[_Union[_mesos_pb2.OperationID, _Mapping]] = ...) -> None: ...
     class Reconcile(_message.Message):
-        __slots__ = ("tasks",)
         class Task(_message.Message):
-            __slots__ = ("task_id", "agent_id")
             task_id: _mesos_pb2.TaskID
             agent_id: _mesos_pb2.AgentID
             def __init__(self, task_id: _Optional[_Union[_mesos_pb2.TaskID, _Mapping]] = ..., agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ...) -> None: ...
         tasks: _containers.RepeatedCompositeFieldContainer[Call.Reconcile.Task]
         def __init__(self, tasks: _Optional[_Iterable[_Union[Call.Reconcile.Task, _Mapping]]] = ...) -> None: ...
     class ReconcileOperations(_message.Message):
-        __slots__ = ("operations",)
         class Operation(_message.Message):
-            __slots__ = ("operation_id", "agent_id", "resource_provider_id")
             operation_id: _mesos_pb2.OperationID
             agent_id: _mesos_pb2.AgentID
             resource_provider_id: _mesos_pb2.ResourceProviderID
@@ -169,21 +145,17 @@ class Call(_message.Message):
         operations: _containers.RepeatedCompositeFieldContainer[Call.ReconcileOperations.Operation]
         def __init__(self, operations: _Optional[_Iterable[_Union[Call.ReconcileOperations.Operation, _Mapping]]] = ...) -> None: ...
     class Message(_message.Message):
-        __slots__ = ("agent_id", "executor_id", "data")
         agent_id: _mesos_pb2.AgentID
         executor_id: _mesos_pb2.ExecutorID
         data: bytes
         def __init__(self, agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ..., executor_id: _Optional[_Union[_mesos_pb2.ExecutorID, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
     class Request(_message.Message):
-        __slots__ = ("requests",)
         requests: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Request]
         def __init__(self, requests: _Optional[_Iterable[_Union[_mesos_pb2.Request, _Mapping]]] = ...) -> None: ...
     class Suppress(_message.Message):
-        __slots__ = ("roles",)
         roles: _containers.RepeatedScalarFieldContainer[str]
         def __init__(self, roles: _Optional[_Iterable[str]] = ...) -> None: ...
     class UpdateFramework(_message.Message):
-        __slots__ = ("framework_info", "suppressed_roles")
         framework_info: _mesos_pb2.FrameworkInfo
         suppressed_roles: _containers.RepeatedScalarFieldContainer[str]
         def __init__(self, framework_info: _Optional[_Union[_mesos_pb2.FrameworkInfo, _Mapping]] = ..., suppressed_roles: _Optional[_Iterable[str]] = ...) -> None: ...
