@@ -70,17 +70,6 @@ class Memfd:
             place += _whole_pages(each)
         return parts
 
-    def read(self, sizes: Sequence[int]) -> list[bytearray]:
-        """Read its parts into memory of this process."""
-        parts, place = [bytearray(each) for each in sizes], 0
-        for each in parts:
-            left, at = memoryview(each), place
-            while left:
-                count = os.preadv(self.fd, [left], at)
-                left, at = left[count:], at + count
-            place += _whole_pages(len(each))
-        return parts
-
     def __del__(self) -> None:
         if hasattr(self, "fd"):
             os.close(self.fd)
@@ -184,7 +173,7 @@ class Message(NamedTuple):
     def copied(self) -> Any:
         """Unpickle it into memory of this process, so that it needs no file and counts to nobody else."""
         body, file, sizes, _ = self.packed
-        parts: list[Any] = [body] if file is None else [*file.read(sizes)]
+        parts: list[Any] = [body] if file is None else [bytearray(each) for each in file.mapped(sizes, writable=False)]
         return _unpickled(parts[0], parts[1:])
 
 
