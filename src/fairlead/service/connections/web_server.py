@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from functools import partial
 from http import HTTPStatus
+from types import SimpleNamespace
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -204,7 +205,8 @@ class Connection(HttpToolsProtocol):
             self._refusal = (self._slots.full, why)
             raise ValueError(why)  # as in `_tell`
         self.transport.write(_refusal(self._slots.full, why, "keep-alive", self._slots))
-        self.cycle = _Answered()  # type: ignore[assignment]
+        # Stands for the request, which is answered.
+        self.cycle = SimpleNamespace(response_complete=True, message_event=asyncio.Event())  # type: ignore[assignment]
         self._wait_for_head()
 
     def _tell(self, size: int) -> None:
@@ -275,12 +277,3 @@ def _refusal(status: int, message: str, connection: str, slots: ConnectionSlots)
         f"content-length: {len(body)}\r\nconnection: {connection}\r\n{again}\r\n"
     )
     return head.encode() + body
-
-
-class _Answered:
-    """Stands for a request that was answered by hand."""
-
-    response_complete = True
-
-    def __init__(self) -> None:
-        self.message_event = asyncio.Event()
