@@ -19,19 +19,9 @@ from threading import Lock
 import numpy as np
 
 from fairlead.data_folder import write_private
+from fairlead.scheduler import facts
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.facts import (
-    Configured,
-    Fact,
-    JobCancelled,
-    JobEdited,
-    JobHeld,
-    JobReleased,
-    JobSubmitted,
-    NodeDrained,
-    NodeResumed,
-    TasksStarted,
-)
+from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
@@ -43,7 +33,7 @@ log = logging.getLogger("fairlead")
 
 FRESH_SECONDS = 1.0
 """How long a copy of the state, and an answer made from it, are used, if there is no change by people."""
-CHANGES = (Configured, JobEdited, JobHeld, JobReleased, NodeDrained, NodeResumed)
+CHANGES = (facts.Configured, facts.JobEdited, facts.JobHeld, facts.JobReleased, facts.NodeDrained, facts.NodeResumed)
 """Changes by people, who then look at the forecast."""
 MOST_ASKED = 16
 """Waiting questions; more are refused."""
@@ -99,20 +89,20 @@ class Outlooks:
             except OSError as error:  # intervals become right again without it
                 log.warning("%s: cannot be written: %s", self._path, error.strerror)
 
-    def recorded(self, state: State, facts: Sequence[Fact]) -> None:
-        if any(isinstance(fact, CHANGES) for fact in facts):
+    def recorded(self, state: State, found: Sequence[Fact]) -> None:
+        if any(isinstance(fact, CHANGES) for fact in found):
             self._changed = time.monotonic()
-        for fact in facts:
+        for fact in found:
             match fact:
-                case JobSubmitted(id=job, more=more):
+                case facts.JobSubmitted(id=job, more=more):
                     self._newest = job + len(more)
-                case TasksStarted(at=at, job=jobs) if self._calibration:
+                case facts.TasksStarted(at=at, job=jobs) if self._calibration:
                     with self._lock:
                         for job in np.unique(jobs).tolist():
                             within = self._calibration.started(job, at)
                             if within is not None:
                                 metrics.outlooks.labels("yes" if within else "no").inc()
-                case JobHeld(id=job) | JobCancelled(id=job, indices=None):
+                case facts.JobHeld(id=job) | facts.JobCancelled(id=job, indices=None):
                     with self._lock:
                         self._calibration.forget(job)
 
