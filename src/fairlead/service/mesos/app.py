@@ -18,13 +18,7 @@ from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.service.connections.listening import is_accepted, name_in
 from fairlead.service.loop import Busy, no_threads
 from fairlead.service.mesos import encoding
-from fairlead.service.mesos.authenticator import (
-    CallRefused,
-    FrameworkAuthenticator,
-    FrameworkCaller,
-    executor_token,
-    rate_exceeded,
-)
+from fairlead.service.mesos.authenticator import CallRefused, FrameworkAuthenticator, FrameworkCaller, executor_token
 from fairlead.service.mesos.calls import Calls
 from fairlead.service.mesos.executors import HEARTBEAT, ExecutorCalls, check_status
 from fairlead.service.mesos.messages import executor_pb2, master_pb2, scheduler_pb2
@@ -127,7 +121,7 @@ class MesosApp:
             raise Refused("Expecting 'framework_id' to be present")
         while wait := self._authenticator.wait(who, call.framework_id.value):
             if wait > LONGEST_WAIT_SECONDS:
-                raise rate_exceeded("too many calls from this framework: slow down")
+                raise CallRefused(503, "too many calls from this framework: slow down", {"Retry-After": "1"})
             await asyncio.sleep(wait)
         await self._calls.take(who, call, request.headers.get("mesos-stream-id"))
         await answer(send, 202, b"", {})

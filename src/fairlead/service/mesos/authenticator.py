@@ -43,10 +43,6 @@ class CallRefused(Refused):
         self.status, self.headers = status, dict(headers or {})
 
 
-def rate_exceeded(message: str) -> CallRefused:
-    return CallRefused(503, message, {"Retry-After": "1"})
-
-
 class FrameworkCaller(NamedTuple):
     """A caller: its account, and its principal, if any."""
 
@@ -92,7 +88,8 @@ class FrameworkAuthenticator:
         if principal is None:
             network = network_of(scope["client"][0])
             if authorization and (wait := self._tries.wait(network, WRONG_PER_SECOND)):
-                raise rate_exceeded(f"too many wrong secrets come from {network}: try again in {wait:.0f} s")
+                why = f"too many wrong secrets come from {network}: try again in {wait:.0f} s"
+                raise CallRefused(503, why, {"Retry-After": "1"})
             raise _not_authenticated("a principal and its secret are needed: send 'Authorization: Basic ...'")
         account = principal.account or self._authenticator.owner.name
         person = await self._authenticator.person(account)
