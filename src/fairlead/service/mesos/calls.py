@@ -233,7 +233,7 @@ class Calls:
 
     async def _accept(self, caller: FrameworkCaller, call: Call, stream: str | None) -> None:
         """Launch tasks; their sandboxes are created before it is known whether they can be launched."""
-        if launching.count(call.accept) > launching.MOST_TASKS:
+        if len(launching.infos_of(call.accept)) > launching.MOST_TASKS:
             raise Refused(f"more than {launching.MOST_TASKS} tasks in one call")
         # So that no volume is created or used while it is removed.
         async with self._volumes if launching.touches_volumes(call.accept) else nullcontext():

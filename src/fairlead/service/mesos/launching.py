@@ -91,8 +91,8 @@ def _wrong(info: TaskInfo, why: str) -> Task:
     return Task(info.task_id.value, info.agent_id.value, None, why)
 
 
-def count(accept: Call.Accept) -> int:
-    return sum(len(each.launch.task_infos) + len(each.launch_group.task_group.tasks) for each in accept.operations)
+def infos_of(accept: Call.Accept) -> list[TaskInfo]:
+    return [info for each in accept.operations for info in (*each.launch.task_infos, *each.launch_group.task_group.tasks)]
 
 
 def requested_tasks(accept: Call.Accept, maker: JobMaker) -> list[Task]:
@@ -131,9 +131,7 @@ def _group(asked: Offer.Operation.LaunchGroup, maker: JobMaker) -> list[Task]:
 
 
 def touches_volumes(accept: Call.Accept) -> bool:
-    infos = [info for each in accept.operations for info in each.launch.task_infos]
-    infos += [info for each in accept.operations for info in each.launch_group.task_group.tasks]
-    uses = any(one.HasField("disk") for info in infos for one in (*info.resources, *info.executor.resources))
+    uses = any(one.HasField("disk") for info in infos_of(accept) for one in (*info.resources, *info.executor.resources))
     return uses or any(each.type in (Operation.CREATE, Operation.DESTROY) for each in accept.operations)
 
 
