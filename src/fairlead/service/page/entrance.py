@@ -131,18 +131,15 @@ class PageEntrance:
         if (dest := request.headers.get("sec-fetch-dest", "document")) != "document":  # a frame, or a script of another page
             raise Declined(403, f"this would be shown as {dest[:40]!r}: sign in in a page of its own")
         code = (await self._form(request, who)).get("code", "").strip()
-        pending = self._visits.code_of(code, host)
-        if pending is not None:
-            self._check_uid(pending, uid)
-            cookie = self._visits.enter(code, host)
+        caller = self._visits.code_of(code, host)
+        if caller is not None:
+            self._check_uid(caller, uid)
         elif own and request.headers.get("origin") != "null":  # a file has a code only; another page might have a token
-            cookie = self._visits.begin(await self._authenticator.by_token(code, address), host)
+            caller = await self._authenticator.by_token(code, address)
         else:
-            cookie = None
-        if cookie is None:
             raise Stranger("the code is used, or older than a minute", address, known=False)
-        visitor = self._visits.find(cookie, host)
-        answer = HTMLResponse(render("entered.html", you=visitor.person.name if visitor else ""))
+        cookie = self._visits.enter(code, host) or self._visits.begin(caller, host)
+        answer = HTMLResponse(render("entered.html", you=caller.person.name))
         name, secure = _cookie_name(own), "; Secure" if own else ""
         answer.headers["Set-Cookie"] = f"{name}={cookie}; Path=/; HttpOnly; SameSite=Strict{secure}"
         return answer
