@@ -251,7 +251,7 @@ def _token_for(caller: Caller) -> str:
 
 
 def _some(names: Iterable[str]) -> str:
-    names = [written(name) if name == ROOT else name for name in names]
+    names = [written(name) for name in names]
     return ", ".join(names[:5]) + ", ..." * (len(names) > 5)
 
 

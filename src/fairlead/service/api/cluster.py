@@ -215,8 +215,7 @@ def add_operating(
         has = await client.read(lambda s: s.quantities(s.cluster.open))
         accounts = None if authenticator.personal else authenticator.accounts
         found = await asyncio.to_thread(configuration_warnings, configuration, has, accounts)
-        looked_up = not authenticator.personal
-        return Json({"changed": changed, "looked_up": looked_up, "doubts": gone + found, "not_taken": not_taken})
+        return Json({"changed": changed, "looked_up": accounts is not None, "doubts": gone + found, "not_taken": not_taken})
 
     @api.post("/v1/down", status_code=202, response_model=api_types.Changed)
     async def stop(request: DownRequest, caller: Known) -> Response:

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from fastapi import HTTPException
@@ -83,13 +83,11 @@ class StateClient:
         """Record the facts that `make` returns as soon as possible."""
         while not self.loop.stopped.is_set():
             try:
-                await self.ask(lambda state, now: (make(state, now), None), changes=True)
-            except HappensLater:
+                with suppress(HappensLater):
+                    await self.ask(lambda state, now: (make(state, now), None), changes=True)
                 return
             except (Stalled, Busy, TimeoutError):
                 await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return
 
     async def read(self, view: Callable[[State], Any]) -> Any:
         return await self.ask(lambda state, now: ([], view(state)))
@@ -155,9 +153,7 @@ class StateClient:
         try:
             yield
         finally:
-            self._waiters[uid] -= 1
-            if not self._waiters[uid]:
-                del self._waiters[uid]
+            self._waiters -= Counter([uid])
 
     @contextmanager
     def listening(self, caller: Caller, key: Hashable) -> Iterator[asyncio.Event]:
