@@ -18,7 +18,6 @@ class Event(_message.Message):
     KILL: Event.Type
     ACKNOWLEDGED: Event.Type
     MESSAGE: Event.Type
-    ERROR: Event.Type
     SHUTDOWN: Event.Type
     HEARTBEAT: Event.Type
     class Subscribed(_message.Message):

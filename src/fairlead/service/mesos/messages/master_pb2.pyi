@@ -100,20 +100,14 @@ class Response(_message.Message):
     GET_FLAGS: Response.Type
     GET_VERSION: Response.Type
     GET_METRICS: Response.Type
-    GET_LOGGING_LEVEL: Response.Type
-    LIST_FILES: Response.Type
-    READ_FILE: Response.Type
     GET_STATE: Response.Type
     GET_AGENTS: Response.Type
     GET_FRAMEWORKS: Response.Type
     GET_EXECUTORS: Response.Type
-    GET_OPERATIONS: Response.Type
     GET_TASKS: Response.Type
     GET_ROLES: Response.Type
     GET_WEIGHTS: Response.Type
     GET_MASTER: Response.Type
-    GET_MAINTENANCE_STATUS: Response.Type
-    GET_MAINTENANCE_SCHEDULE: Response.Type
     GET_QUOTA: Response.Type
     class GetHealth(_message.Message):
         healthy: bool

@@ -26,15 +26,8 @@ class TaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 
 class OperationState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    OPERATION_UNSUPPORTED: _ClassVar[OperationState]
-    OPERATION_PENDING: _ClassVar[OperationState]
     OPERATION_FINISHED: _ClassVar[OperationState]
-    OPERATION_FAILED: _ClassVar[OperationState]
     OPERATION_ERROR: _ClassVar[OperationState]
-    OPERATION_DROPPED: _ClassVar[OperationState]
-    OPERATION_UNREACHABLE: _ClassVar[OperationState]
-    OPERATION_GONE_BY_OPERATOR: _ClassVar[OperationState]
-    OPERATION_RECOVERING: _ClassVar[OperationState]
     OPERATION_UNKNOWN: _ClassVar[OperationState]
 TASK_STAGING: TaskState
 TASK_STARTING: TaskState
@@ -50,15 +43,8 @@ TASK_UNREACHABLE: TaskState
 TASK_GONE: TaskState
 TASK_GONE_BY_OPERATOR: TaskState
 TASK_UNKNOWN: TaskState
-OPERATION_UNSUPPORTED: OperationState
-OPERATION_PENDING: OperationState
 OPERATION_FINISHED: OperationState
-OPERATION_FAILED: OperationState
 OPERATION_ERROR: OperationState
-OPERATION_DROPPED: OperationState
-OPERATION_UNREACHABLE: OperationState
-OPERATION_GONE_BY_OPERATOR: OperationState
-OPERATION_RECOVERING: OperationState
 OPERATION_UNKNOWN: OperationState
 
 class FrameworkID(_message.Message):

@@ -14,9 +14,7 @@ class Event(_message.Message):
     UNKNOWN: Event.Type
     SUBSCRIBED: Event.Type
     OFFERS: Event.Type
-    INVERSE_OFFERS: Event.Type
     RESCIND: Event.Type
-    RESCIND_INVERSE_OFFER: Event.Type
     UPDATE: Event.Type
     UPDATE_OPERATION_STATUS: Event.Type
     MESSAGE: Event.Type
