@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from fairlead.failure import failing
 from fairlead.model.documents import LONGEST_GRACE
-from fairlead.model.specs import Job, Quantities, Work
+from fairlead.model.specs import Job, Work
 from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused
 from fairlead.service.api.requests import LARGEST_ENVIRONMENT
@@ -96,7 +96,7 @@ def job_of(info: TaskInfo, person: Person, home: Home, sandbox: Path) -> Job:
     if info.HasField("health_check"):
         before = _checking(info, home, kill["grace"])
     tell = [sys.executable, "-I", "-S", checks.__file__, checks.NEVER_RUN, json.dumps(_to_tell(info, home))]
-    work = _work(info.command, person, env, job.demand, before, tell)
+    work = _work(info.command, job, env, before, tell)
     return _checked(replace(job, work=work, **kill))
 
 
@@ -188,7 +188,7 @@ def executor_job(info: ExecutorInfo, person: Person, home: Home, sandbox: Path) 
         "MESOS_SUBSCRIPTION_BACKOFF_MAX": "2secs",
         "MESOS_HTTP_COMMAND_EXECUTOR": "0",
     }
-    work = _work(info.command, person, env, job.demand)
+    work = _work(info.command, job, env)
     return _checked(
         replace(
             job, name=(info.name or name)[:256], work=work, grace=grace, signal=signal.SIGCONT, executor=name, task="",
@@ -228,18 +228,11 @@ def _kill(info: TaskInfo) -> dict[str, float | None]:
     }
 
 
-def _work(
-    command: CommandInfo,
-    person: Person,
-    env: dict[str, str],
-    demand: Quantities,
-    before: Sequence[str] = (),
-    tell: Sequence[str] = (),
-) -> Work:
-    """Return the work of a command in its sandbox; `before` wraps the command, `tell` reports that it was not run."""
-    if command.user and command.user != person.name:
-        raise Refused(f"user {command.user!r}: tasks of this framework run as {person.name}")
-    argv = _with_fetching([*before, *_argv(command)], command, demand.get("disk", MOST_FETCHED), tell)
+def _work(command: CommandInfo, job: Job, env: dict[str, str], before: Sequence[str] = (), tell: Sequence[str] = ()) -> Work:
+    """Return the work of a job's command in its sandbox; `before` wraps the command, `tell` reports that it was not run."""
+    if command.user and command.user != job.user:
+        raise Refused(f"user {command.user!r}: tasks of this framework run as {job.user}")
+    argv = _with_fetching([*before, *_argv(command)], command, job.demand.get("disk", MOST_FETCHED), tell)
     return Work(argv=argv, cwd=env["MESOS_SANDBOX"], env=env)
 
 
