@@ -18,11 +18,7 @@ class ReportFailed(RuntimeError):
 
 
 class JournalReports:
-    """Reports from one journal, one at a time.
-
-    path : the journal's file
-    clock : the scheduler's clock
-    """
+    """Reports from one journal, one at a time."""
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
         self._path, self._clock = path, clock

@@ -62,19 +62,9 @@ _HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-in
 class Parts(NamedTuple):
     """The parts that the API uses.
 
-    journal : past facts.
-    sessions : of programs that call Python functions.
-    unfinished : the unfinished jobs.
-    engine : where tasks run; for output and health.
-    audit_records : logs actions that are not facts.
     down : stops the scheduler, given whether to stop running tasks, and the caller's name.
     read_again : reads the configuration again; raises DocumentError.
-    reloading : applies it.
     urls : where the API listens.
-    reports : reports from the journal.
-    outlooks : predictions of job starts.
-    door : where the page is served.
-    archive : stored output, if configured.
     """
 
     journal: Journal

@@ -38,8 +38,6 @@ TEXT = "text/plain; charset=utf-8"
 class MesosApp:
     """The application.
 
-    calls : handles calls of frameworks
-    executor_calls : handles calls of executors
     hosts : the accepted host names; empty for all
     """
 
