@@ -64,9 +64,11 @@ check: lint  ## formatter, linter and type checker alone
 messages: .venv/tools  ## the descriptors and types of Mesos' messages, from their .proto files
 	cd src && ../.venv/bin/uv run --quiet --no-project --with grpcio-tools==1.76.0 python -m grpc_tools.protoc -I. --pyi_out=. \
 		--descriptor_set_out=fairlead/service/mesos/messages/descriptors.binpb fairlead/service/mesos/messages/*.proto
-	# Not declared, since nothing reads them: the numbers of fields, entries of maps; the names of fields and of values a second time.
+	# Not declared: the file's descriptor, which is not there; the numbers of fields and entries of maps, which nothing reads; the
+	# names of fields and of values a second time.
 	sed -i -e '/_FIELD_NUMBER: _ClassVar\[int\]$$/d' -e '/^        .*: _ClassVar\[/d' -e '/^ *__slots__ = ("/d' \
-		-e '/ class .*Entry(_message.Message):$$/,/ def /d' src/fairlead/service/mesos/messages/*_pb2.pyi
+		-e '/ class .*Entry(_message.Message):$$/,/ def /d' -e '/^DESCRIPTOR: /,+1d' -e '/ descriptor as /d' \
+		src/fairlead/service/mesos/messages/*_pb2.pyi
 
 bench: .venv/tools .venv/kernels  ## speeds, as ratios against a named peer in the same run
 	$(RUN)python -m bench
