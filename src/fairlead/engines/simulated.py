@@ -107,14 +107,11 @@ class SimulatedCluster:
         return attempts
 
     def withdraw(self, job: int, tasks: int) -> None:
-        truth, queue = self.truth, self.truth.queue[job]
-        truth.left[job] -= tasks
-        if not truth.never[job]:
-            truth.waiting[queue] -= tasks
-            truth.waits[queue] -= tasks * truth.demand[job]
+        self.truth.left[job] -= tasks
+        kernel.hold_back(self.truth, job, tasks)
         self.withdrawn += tasks
-        if truth.left[job] == 0:
-            truth.ended[job] = self.now
+        if self.truth.left[job] == 0:
+            self.truth.ended[job] = self.now
 
     def next_event(self) -> float:
         """Return when there is something to poll: now, or at the next end; inf if nothing runs."""

@@ -30,15 +30,9 @@ def longer(Runs runs, length):
 
 cpdef void submit(Truth truth, i64 job, i64 tasks, double now) noexcept nogil:
     """Submit a job's tasks now."""
-    cdef i64 m = truth.cols_demand
-    q = truth.queue[job]
     truth.submitted[job] = now
     truth.left[job] = tasks
-    if truth.never[job]:
-        return
-    truth.waiting[q] += tasks
-    for r in range(m):
-        truth.waits[q * m + r] += tasks * truth.demand[job * m + r]
+    hold_back(truth, job, -tasks)
 
 
 cpdef void hold_back(Truth truth, i64 job, i64 tasks) noexcept nogil:
@@ -153,14 +147,6 @@ cdef void _take_away(Truth truth, Runs runs, i64 run, double now) noexcept nogil
         runs.before[runs.after[run]] = runs.before[run]
 
 
-cdef void _waits_again(Truth truth, i64 j) noexcept nogil:
-    cdef i64 m = truth.cols_demand
-    q = truth.queue[j]
-    truth.waiting[q] += 1
-    for r in range(m):
-        truth.waits[q * m + r] += truth.demand[j * m + r]
-
-
 cdef i64 _find(Truth truth, Runs runs, i64 job, i64 index, i64 attempt) noexcept nogil:
     """Return the row of a running attempt, or NONE."""
     for k in range(truth.size[RUNNING]):
@@ -175,7 +161,7 @@ cpdef void drop_node(Truth truth, Runs runs, i64 n, double now) noexcept nogil:
     while truth.first_run[n] != NONE:
         run = truth.first_run[n]
         _take_away(truth, runs, run, now)
-        _waits_again(truth, runs.job[run])
+        hold_back(truth, runs.job[run], -1)
     truth.pace[n] = 1.0
 
 
@@ -234,7 +220,7 @@ cdef i64 end_into(Truth truth, Runs runs, double now, i64 *ends, i64 room) noexc
             if truth.left[j] == 0:
                 truth.ended[j] = now
         else:
-            _waits_again(truth, j)
+            hold_back(truth, j, -1)
         ends[count], ends[room + count], ends[2 * room + count] = j, runs.index[run], runs.attempt[run]
         ends[3 * room + count] = EXITED if by_itself else SIGNALLED
         ends[4 * room + count] = 0 if by_itself else SIGTERM

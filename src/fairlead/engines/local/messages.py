@@ -1,39 +1,12 @@
 """The messages of a scheduler to a supervisor: lines of JSON, parsed into records. Anything else raises ValueError.
 
-    {"do": "greet", "journal": id, "epoch": 3, "start": id}      which scheduler this is: see
-    fairlead.engines.local.fence
-    {"do": "start", "work": {...}, "limits": {...}, "person": {"name": ..., "uid": ...}, "signal": 15,
-     "tasks": [[job, index, number], ...]}
-        work: argv, cwd, env, encoding, numbered, export, input, known_as; or session, payload and pool for Python calls,
-            and `fetched` if the scheduler, on another machine, sends them. A command in a folder that was sent has the latter as
-            `sent`, and `fetch`
-        person: the user to run as; null for the supervisor's own
-        signal: sent to stop the task; by default SIGTERM
-        gang: {"size": tasks, "master": host, "hosts": "host,...", "port": number, "apart": bool}, only if all tasks of the job
-            run at once
-    {"do": "stop", "tasks": [...], "grace": seconds}      {"do": "acknowledge", "tasks": [...]}
-    {"do": "feed", "ask": id, "task": [...], "stream": id, "offset": bytes, "data": base64, "end": bool, "size": null or [rows,
-        columns]}: without a stream's id, its standard input
-    {"do": "limit", "tasks": [...], "cpu": millicores, "memory": bytes}
-    {"do": "stream", "ask": id, "what": "open", "take" or "shut", "task": [...], "stream": id, "argv": [...], "env": {...},
-        "size": [] or [rows, columns], "number": of a piece}
-    {"do": "inventory"}          {"do": "answer"}          {"do": "leave"}
+    {"do": "stop", "tasks": [[job, index, number], ...], "grace": seconds}
 
-To a supervisor with a lease also:
+`do` is the record's name in lower case, but "stream" for :class:`OnStream` and "lease" for :class:`LeaseTerms`. The other keys are
+its fields: tuples are lists, bytes are base64. The fields of a program are among those of its command,
+and work with a session is a call. Unknown keys are ignored.
 
-    {"do": "lease", "lost_after": seconds, "grace": seconds}      {"do": "renew", "number": as received}      {"do":
-    "fence"}
-    {"do": "read", "ask": id, "job": 1, "task": 0, "stream": "out", "offset": bytes, "most": bytes}, if 0
-        asks where data follows, answered in digits
-    {"do": "forget", "jobs": [...]}
-
-and if it fetches Python calls:
-
-    {"do": "piece", "session": id, "name": ..., "at": -1, "offset": bytes, "data": base64 or null, "last": bool}
-    {"do": "collect", "ask": id, "session": id, "job": 1, "task": 0, "offset": bytes, "most": bytes}
-    {"do": "close", "sessions": [...]}
-
-Unknown keys are ignored. Standard library only: the supervisor stays small.
+Standard library only: the supervisor stays small.
 """
 
 import base64
@@ -142,9 +115,9 @@ class Gang(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Attempts to start, with the same work, limits and person; the signal that stops them; their gang, if any.
+    """Attempts to start, with the same work, limits and person; the signal that stops them; their gang, if all run at once.
 
-    One without a person is refused, since no user may mean root.
+    `person` is None for the supervisor's own user. A message without one is refused, since no user may mean root.
     """
 
     tasks: list[Task]
@@ -165,8 +138,8 @@ class Acknowledge(NamedTuple):
 
 
 class Feed(NamedTuple):
-    """A piece of a task's standard input, or of a stream's, at an offset; `end` if it is the last; `size` of the terminal in rows
-    and columns. It is answered when it is taken.
+    """A piece of a stream's input at an offset, or of the task's standard input if `stream` is empty; `end` if it is the last;
+    `size` of the terminal in rows and columns. It is answered when it is taken.
     """
 
     ask: int
@@ -203,11 +176,11 @@ class Limit(NamedTuple):
 
 
 class Inventory(NamedTuple):
-    pass
+    """Report all that runs, or ended without acknowledgement."""
 
 
 class Answer(NamedTuple):
-    pass
+    """Show that you are there."""
 
 
 class Watch(NamedTuple):
@@ -215,7 +188,7 @@ class Watch(NamedTuple):
 
 
 class Leave(NamedTuple):
-    pass
+    """End as soon as nothing runs."""
 
 
 class LeaseTerms(NamedTuple):
@@ -236,7 +209,7 @@ class Fence(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Request a piece of a task's output."""
+    """Request a piece of a task's output; if `most` is 0, where data follows, which is answered in digits."""
 
     ask: int
     job: int

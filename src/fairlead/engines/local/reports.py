@@ -38,7 +38,7 @@ class Checkpointed(msgspec.Struct, tag_field="saw", tag="checkpointed"):
 
 
 class Ended(msgspec.Struct, tag_field="saw", tag="ended"):
-    """It ended. A `session` means a fetched call whose result is to be collected."""
+    """It ended, and used what :class:`fairlead.engines.contract.Ends` has. With a `session`, its result is to be collected."""
 
     task: Task
     outcome: Outcome

@@ -4,25 +4,10 @@
 
 `--apart` detaches it and returns at once.
 
-It carries out the scheduler's messages (:mod:`fairlead.engines.local.messages`) and reports in lines of JSON:
+It carries out the scheduler's messages (:mod:`fairlead.engines.local.messages`), and reports in lines of JSON, of which
+:mod:`fairlead.engines.local.reports` has the records:
 
-    {"saw": "inventory", "tasks": [...], "limits": {"memory": true, "cpu": true, "tracking": true}}
-    {"saw": "started", "task": [...], "ago": ms, "cards": [indices], if it has any}
-    {"saw": "ended", "task": [...], "outcome": 0, "code": 0, "cpu": ms, "peak": bytes, "ran": ms,
-        "calls": of a lease, "called": their ms}
-    {"saw": "checkpointed", "task": [...], "ago": ms}
-    {"saw": "stream", "ask": id, ...}, the answer to a question about input or a stream: see fairlead.engines.local.streams
-    {"saw": "here"}      {"saw": "refused", "why": ...}, to a scheduler that it does not obey
-    {"saw": "paused", "tasks": [...]}, all that wait for the disk
-    {"saw": "cards", "cards": [[index, percent busy or null, bytes used, bytes], ...]}, if it is to watch them
-    {"saw": "closed", "to": {user: why}}, all who have no account here, for a while after a start failed
-
-A supervisor with a lease (:mod:`fairlead.engines.local.lease`) also:
-
-    {"saw": "number", "number": to be echoed}      {"saw": "fenced"}, nothing runs here and nothing will
-    {"saw": "read", "ask": id, "data": base64 or null}
-    {"saw": "wanted", "session": id, "name": ..., "at": 0, "offset": bytes}, requests a piece of a file for a call
-    "sessions" in the inventory, and "session" in the end of a fetched call, whose result is to be collected
+    {"saw": "started", "task": [job, index, number], "ago": ms, "cards": [indices]}
 
 Its parent, :mod:`fairlead.engines.local.guardian`, ends what runs here when it is killed. FOLDER/spool logs each action before
 and after it. From it, a supervisor that takes over from a killed one knows what to clean up: it reports tasks lost, except those
