@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 ROOMS = [
     "failure",
     "outcomes",
+    "descriptors",
     "data_folder",
     "disk_room",
     "sockets",

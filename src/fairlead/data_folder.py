@@ -15,6 +15,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from fairlead.descriptors import opened
+
 SYSTEM_HOME = Path("/var/lib/fairlead")
 SYSTEM_SOCKET = Path("/run/fairlead/socket")
 """Data folder and socket of the machine-wide scheduler."""
@@ -156,7 +158,7 @@ def write_private(path: Path, text: str, durable: bool = False) -> None:
     fresh.rename(path)
 
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def remove_folder(path: Path) -> None:
@@ -165,19 +167,13 @@ def remove_folder(path: Path) -> None:
     The content of subfolders is moved up, level by level, so that neither the stack nor the number of open files grows with the
     depth. Raises OSError; FileNotFoundError if it does not exist.
     """
-    top = os.open(path, _FOLDER)
-    try:
+    with opened(path, _FOLDER) as top:
         while folders := _remove_files(top):
             for name in folders:
-                below = os.open(name, _FOLDER, dir_fd=top)
-                try:
+                with opened(name, _FOLDER, dir_fd=top) as below:
                     for each in _remove_files(below):
                         os.rename(each, uuid.uuid4().hex, src_dir_fd=below, dst_dir_fd=top)
-                finally:
-                    os.close(below)
                 os.rmdir(name, dir_fd=top)
-    finally:
-        os.close(top)
     path.rmdir()
 
 

@@ -147,7 +147,6 @@ class RayEngine(RemoteEngine):
             raise EngineError(self.trouble)
 
     def close(self, leave: bool = False) -> None:
-        """Disconnect. With `leave`, supervisors end as soon as nothing runs."""
         self._ending.set()
         self._news.set()
         if self._child is not None:

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fairlead.descriptors import opened
 from fairlead.journal import head, sqlite
 from fairlead.journal.head import Head, HeadFile
 from fairlead.journal.journal import Journal
@@ -205,11 +206,8 @@ def _exchange(path: Path, made: Path, why: str) -> Path:
 
 
 def _sync(folder: Path) -> None:
-    file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with opened(folder, os.O_RDONLY) as file:
         os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _proved(path: Path, found: Finding) -> tuple[str, int, State]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from fairlead.descriptors import opened
 from fairlead.journal.store import Damaged, JournalError
 
 _CONNECTED = 128
@@ -28,15 +29,12 @@ def kept_of(path: Path) -> Path:
 def is_open(path: Path) -> bool:
     """Return whether another process has a database open, by SQLite's lock in its WAL index."""
     try:
-        file = os.open(path.with_name(path.name + "-shm"), os.O_RDWR | os.O_CLOEXEC)
+        with opened(path.with_name(path.name + "-shm"), os.O_RDWR) as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _CONNECTED)
     except FileNotFoundError:
         return False
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _CONNECTED)
     except BlockingIOError:
         return True
-    finally:
-        os.close(file)
     return False
 
 

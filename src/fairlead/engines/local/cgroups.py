@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from fairlead.descriptors import opened
 from fairlead.engines.local.proc import signal_each, unless_missing, with_spare
 
 PERIOD = 100_000  # microseconds
@@ -515,14 +516,12 @@ def _read(path: str) -> str:
 
 
 def _read_at_once(path: str) -> bytes:
-    fd, found = os.open(path, os.O_RDONLY | os.O_CLOEXEC), b""
-    try:
+    found = b""
+    with opened(path, os.O_RDONLY) as fd:
         while piece := os.read(fd, 1 << 16):  # a larger buffer is mapped for each read
             found += piece
             if len(piece) < WHOLE:
                 break
-    finally:
-        os.close(fd)
     return found
 
 
@@ -531,8 +530,5 @@ def _write(path: Path | str, text: str) -> None:
 
 
 def _write_at_once(path: Path | str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
+    with opened(path, os.O_WRONLY) as fd:
         os.write(fd, text.encode())
-    finally:
-        os.close(fd)

@@ -81,7 +81,6 @@ class LocalEngine:
 
     @property
     def gpus(self) -> Mapping[str, Sequence[int]]:
-        """Indices of the cards of each node."""
         return gpu_indices(self.nodes)
 
     def card_use(self, node: str) -> Mapping[int, contract.CardUse]:
@@ -193,7 +192,6 @@ class LocalEngine:
         return self._questions.ask(self._send, SUPERVISOR, do, task=task, **what)
 
     def close(self, leave: bool = False) -> None:
-        """Disconnect. With `leave`, the supervisor ends as soon as nothing runs."""
         if self._connections is not None:
             if leave:
                 self._send(message("leave"))
@@ -201,7 +199,6 @@ class LocalEngine:
         self._forgotten.put(None)
 
     def join(self, timeout: float) -> None:
-        """Wait until everything requested before `close` is done. For a process about to end; not part of the contract."""
         if self._connections is not None:
             self._connections.join(timeout)
         self._forgetting.join(timeout)

@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fairlead.descriptors import opened
 from fairlead.engines.local.checkpoints import make_checkpoints
 from fairlead.locks import holding, is_stopped
 from fairlead.sockets import socket_name
@@ -142,8 +143,7 @@ def _answers(place: Path) -> bool:
 def spawn(place: Path, *flags: str) -> "subprocess.Popen[bytes]":
     """Start a supervisor in a folder; its messages go to the file `log` there."""
     place.mkdir(mode=0o700, exist_ok=True)  # somebody may have removed it
-    fd = os.open(place / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
+    with opened(place / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) as fd:
         return subprocess.Popen(
             [sys.executable, "-I", "-m", "fairlead.engines.local.supervisor", *flags, str(place)],
             stdin=subprocess.DEVNULL,
@@ -152,8 +152,6 @@ def spawn(place: Path, *flags: str) -> "subprocess.Popen[bytes]":
             start_new_session=True,
             cwd="/",
         )
-    finally:
-        os.close(fd)
 
 
 def _spawn_apart(place: Path) -> None:

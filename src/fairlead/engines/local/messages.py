@@ -2,9 +2,9 @@
 
     {"do": "stop", "tasks": [[job, index, number], ...], "grace": seconds}
 
-`do` is the record's name in lower case, but "stream" for :class:`OnStream` and "lease" for :class:`LeaseTerms`. The other keys are
-its fields: tuples are lists, bytes are base64. The fields of a program are among those of its command,
-and work with a session is a call. Unknown keys are ignored.
+`do` is the record's name in lower case, but "stream" for :class:`OnStream` and "lease" for :class:`LeaseTerms`. The other keys
+are its fields: tuples are lists, bytes are base64. The fields of a program are among those of its command, and work with a
+session is a call. Unknown keys are ignored.
 
 Standard library only: the supervisor stays small.
 """

@@ -393,7 +393,7 @@ def _give_away(start: _Start) -> None:
     for fd in start.files:
         os.close(fd)
     if start.given.input:
-        start.given.input.give_away()
+        os.close(start.given.input.theirs)
 
 
 def since_boot() -> int:

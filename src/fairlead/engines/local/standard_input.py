@@ -118,10 +118,6 @@ class StandardInput(Feeder):
             self._file = os.dup(output)
         self._selector.register(self._writer, selectors.EVENT_READ, self._look)
 
-    def give_away(self) -> None:
-        """Close the task's end here, once the task has it or is not started."""
-        os.close(self.theirs)
-
     def copy_output(self) -> None:
         """Copy what the task wrote to its terminal. On a full disk that waits, and so does the task."""
         while self.terminal and self._writer >= 0:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from fairlead.descriptors import closing_all
 from fairlead.engines.local.child import Failure
 from fairlead.engines.local.messages import Feed, OnStream, Program, Task
 from fairlead.engines.local.process_groups import ProcessGroups
@@ -48,21 +49,18 @@ class Stream(Feeder):
         (self._writer, self.theirs), *more = pairs
         self._readers = {self._writer: "out"} if size else {more[0][0]: "out", more[1][0]: "err"}
         self.terminal = bool(size)
-        theirs = [their for _, their in pairs]
-        try:
-            for ours, their in pairs:
-                os.set_blocking(ours, False)
-                if run.given.person is not None:
-                    os.fchown(their, run.given.person.uid, -1)
-            if size:
-                self._resize(size)
-            self._pid = groups.attach(run.group, program, run.given, theirs[1:], self, self._has_begun, self._has_ended)
-        except OSError:
-            self.close()
-            raise
-        finally:
-            for fd in theirs:
-                os.close(fd)
+        with closing_all([their for _, their in pairs]) as theirs:
+            try:
+                for ours, their in pairs:
+                    os.set_blocking(ours, False)
+                    if run.given.person is not None:
+                        os.fchown(their, run.given.person.uid, -1)
+                if size:
+                    self._resize(size)
+                self._pid = groups.attach(run.group, program, run.given, theirs[1:], self, self._has_begun, self._has_ended)
+            except OSError:
+                self.close()
+                raise
 
     def connect(self, uid: int, port: int) -> str:
         """Connect to a port of this machine on which only programs of this uid listen; return why not, or an empty string."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.calls.payloads import COUNTS, result_name
+from fairlead.descriptors import closing_all
 from fairlead.disk_room import room_on
 from fairlead.engines.local import proc, process_groups
 from fairlead.engines.local.cards import visible
@@ -199,21 +200,18 @@ class Tasks:
             given.env.update(dict.fromkeys(PORTS, str(port)))
             program = program._replace(argv=[word.replace("{port}", str(port)) for word in program.argv])
         name = ".".join(map(str, task))
-        more = []
+        more: list[int] = []
         if work.sent is not None:
             more = [os.open(work.sent.session, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
             words = [sys.executable, "-I", "-m", "fairlead.calls.parcel", result_name(*task[:2]), json.dumps(work.fetch)]
             program = program._replace(argv=[*words, *program.argv], cwd="/")
-        try:
+        with closing_all(more):
             if work.input:
                 feeder = StandardInput(self._selector, work.input == "terminal", given.person, self._answer, work.size)
                 given = given._replace(input=feeder)
             group = self._groups.fork(
                 name, program, given, lambda program: self._hear_of_start(task, program), failed, more, record
             )
-        finally:
-            for fd in more:
-                os.close(fd)
         run = self.running[task] = Running(task, given, group, None)
         run.program, run.sent, run.port, run.idle = work.program, work.sent is not None, port, work.idle
 
@@ -228,17 +226,13 @@ class Tasks:
     def _start_call(self, task: Task, call: Call, given: ProcessSpec) -> None:
         job, index, _ = task
         message = {"payload": call.payload, "job": job, "index": index, "env": given.env, "dial": self._dial()}
-        files = open_output(given.output, given.person)
-        try:
+        with closing_all(open_output(given.output, given.person)) as files:
             files.append(os.memfd_create("calls", os.MFD_CLOEXEC))
             # A worker that used a GPU may hold its memory, so it is not reused.
             warm = self._workers.take(call.pool, given.person) if not given.gpus else None
             worker = warm or self._workers.start(call, given, lambda program: self._hear_of_start(task, program))
             worker.call(message, files)
             counts = files.pop()
-        finally:
-            for fd in files:
-                os.close(fd)
         run = self.running[task] = Running(task, given, worker.group, worker)
         run.counts = counts
         if warm:
@@ -254,13 +248,9 @@ class Tasks:
             self._on_start(run.task)
             return
         given = run.given
-        with contextlib.suppress(OSError):  # a full disk: the outcome has the errno
-            files = open_output(given.output, given.person)
-            try:
-                os.write(files[1], f"fairlead: {failure.reason(program, given.person)}\n".encode("utf-8", "replace"))
-            finally:
-                for fd in files:
-                    os.close(fd)
+        # On a full disk, the outcome has the errno.
+        with contextlib.suppress(OSError), closing_all(open_output(given.output, given.person)) as files:
+            os.write(files[1], f"fairlead: {failure.reason(program, given.person)}\n".encode("utf-8", "replace"))
 
     def stop(self, task: Task, grace: float) -> None:
         """Send a task its signal, and SIGKILL after `grace` seconds. With a terminal also SIGHUP, which shells end by."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.calls import worker as worker_program
+from fairlead.descriptors import opened
 from fairlead.engines.local.child import ProcessSpec
 from fairlead.engines.local.messages import Call, Person, Program, read_program
 from fairlead.engines.local.process_groups import ProcessGroup, ProcessGroups, signal_group, since_boot
@@ -71,11 +72,10 @@ class WarmWorkers:
 
     def take(self, pool: str, person: Person | None) -> Worker | None:
         """Take the most recently used worker of a person's pool; raises OSError if its CPU time cannot be read now."""
-        for place in range(len(self._idle) - 1, -1, -1):
-            if (self._idle[place].pool, self._idle[place].person) == (pool, person):
-                worker = self._idle[place]
+        for worker in reversed(self._idle):
+            if (worker.pool, worker.person) == (pool, person):
                 worker.used = self._groups.used(worker.group).cpu
-                del self._idle[place]
+                self._idle.remove(worker)
                 signal_group(worker.group, signal.SIGCONT)
                 return worker
         return None
@@ -89,17 +89,14 @@ class WarmWorkers:
         if call.fetched:
             program = _elsewhere(program)
         self._made += 1
-        folder = os.open(call.session, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         line, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         line.setblocking(False)
         try:
-            group = self._groups.fork(f"worker.{self._made}", program, given, then, _never, [theirs.fileno(), folder])
+            with theirs, opened(call.session, os.O_PATH | os.O_DIRECTORY) as folder:
+                group = self._groups.fork(f"worker.{self._made}", program, given, then, _never, [theirs.fileno(), folder])
         except OSError:
             line.close()
             raise
-        finally:
-            theirs.close()
-            os.close(folder)
         worker = self._by_pid[group.pid] = Worker(call, given.person, line, group)
         self._selector.register(line, selectors.EVENT_READ, lambda: self._hear(worker))
         return worker

@@ -405,7 +405,6 @@ class RemoteEngine:
             self._send(name, message("lease", lost_after=AWAY, grace=self._policy.grace))
 
     def close(self, leave: bool = False) -> None:
-        """Disconnect. With `leave`, supervisors end as soon as nothing runs."""
         if not self._journal:  # nobody was served
             self._listener.close()
             return

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from fairlead.calls.payloads import LARGEST_RESULT, RESULTS, SETUP, result_name
 from fairlead.data_folder import NotPlain, open_plain
+from fairlead.descriptors import opened
 from fairlead.engines.local.instructions import message
 from fairlead.engines.local.reports import Ended, PieceRequest
 
@@ -110,8 +111,8 @@ class ResultCollector:
         """Write a piece and request the next; report the end after the last. A result that cannot be stored counts as none."""
         job, index, number = coming.ended.task
         try:
-            folder = os.open(self._folder / coming.ended.session / RESULTS, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
+            place = self._folder / coming.ended.session / RESULTS
+            with opened(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) as folder:
                 fresh = f"{job}.{index}.{number}.new"
                 if data is not None:
                     _write(folder, fresh, data, coming.size)
@@ -121,8 +122,6 @@ class ResultCollector:
                         self._ask(coming._replace(size=coming.size + len(data)))
                         return
                     os.rename(fresh, result_name(job, index), src_dir_fd=folder, dst_dir_fd=folder)
-            finally:
-                os.close(folder)
         except (OSError, ValueError) as error:
             if (self._folder / coming.ended.session).exists():
                 log.warning("the result of call %d.%d cannot be stored: %s", job, index, error)
