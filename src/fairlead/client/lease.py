@@ -124,9 +124,9 @@ class Lease:
     worker : None while not connected
     relayed : the worker, if a relay ever connected
     sent : the messages that are not answered, by number
+    ahead : the seconds that they take, by estimate
     kept : the values that its worker has, by number
     dropped : those that the program dropped, which the worker is to drop
-    ahead : the seconds that they take, by estimate
     lost : started messages of a worker that is gone
     early : why the worker before ended, if its task started again
     stopped : how its process ended, once it was ended for what it did

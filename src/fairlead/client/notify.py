@@ -4,6 +4,7 @@ FAIRLEAD_NOTIFY names the recipient, since a URL may be a secret: a URL, which g
 command, which reads the same JSON. FAIRLEAD_SMTP names the server for mail; without it, sendmail sends it.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -80,12 +81,10 @@ def recipient(to: str) -> str:
 
 def _smtp_server() -> urllib.parse.SplitResult:
     """Return where FAIRLEAD_SMTP says that mail is sent: ``smtp[s]://[USER:PASSWORD@]HOST[:PORT]``. Raises NotifyError."""
-    try:
+    with contextlib.suppress(ValueError):  # its port
         server = urllib.parse.urlsplit(os.environ["FAIRLEAD_SMTP"])
         if server.scheme in ("smtp", "smtps") and server.hostname and server.port != 0:
             return server
-    except ValueError:  # its port
-        pass
     raise NotifyError("FAIRLEAD_SMTP: write smtp://HOST:PORT or smtps://USER:PASSWORD@HOST")
 
 

@@ -153,12 +153,10 @@ def cpu_time(pid: int) -> int:
 
 def most_resident(pid: int) -> int:
     """Return the peak memory of a process since the last reset, in bytes."""
-    try:
+    with contextlib.suppress(*GONE):
         for line in _read(f"/proc/{pid}/status").splitlines():
             if line.startswith(b"VmHWM:"):
                 return int(line.split()[1]) * 1024
-    except GONE:
-        pass
     return 0
 
 

@@ -260,11 +260,11 @@ class SupervisorConnections:
 
         self.do(hang_up)
 
-    def accept(self, name: str, accepts: bool = True) -> None:
-        """Accept messages for a connection, or not, until it breaks."""
+    def accept(self, name: str) -> None:
+        """Accept messages for a connection until it breaks."""
         with self.lock:
             if name in self._connections:
-                self._connections[name].accepts = accepts
+                self._connections[name].accepts = True
 
     def send(self, name: str, message: bytes, now: bool = True) -> None:
         """Send a message; it is dropped without a connection that accepts, or if too much waits.

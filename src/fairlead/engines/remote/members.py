@@ -60,8 +60,8 @@ class Member:
     fenced : True if nothing runs there: its supervisor confirmed that, or the journal has no tasks there
     """
 
-    def __init__(self, name: str, node: Node | None, now: float, promised: float = 0.0) -> None:
-        self.name, self.node, self.promised = name, node, promised
+    def __init__(self, name: str, node: Node | None, now: float) -> None:
+        self.name, self.node, self.promised = name, node, 0.0
         self.standing = MemberState.UNHEARD
         self.renewed_at = self.heard_at = self.expected_at = now
         self.gone_at: float | None = None
