@@ -112,6 +112,9 @@ class NodeDraining(NamedTuple):
     node: str
 
 
+NodeEvent = NodeUp | NodeDown | NodeDraining
+
+
 class Seen(NamedTuple):
     """What an engine saw since the last poll: `known` came before the rest; then starts, checkpoints, ends, nodes.
 
@@ -122,7 +125,7 @@ class Seen(NamedTuple):
     checkpointed : Attempts
         They took checkpoints, each `ago` milliseconds before. Meaningless for one that has ended.
     ended : Ends
-    nodes : list of NodeUp, NodeDown and NodeDraining
+    nodes : list of NodeEvent
         In order.
     of : set of str or None
         The nodes that `known` covers; None for all.
@@ -135,7 +138,7 @@ class Seen(NamedTuple):
     known: Attempts | None
     started: Attempts
     ended: Ends
-    nodes: list[NodeUp | NodeDown | NodeDraining]
+    nodes: list[NodeEvent]
     checkpointed: Attempts = NO_ATTEMPTS
     ago: Ints = _NONE
     of: Set[str] | None = None

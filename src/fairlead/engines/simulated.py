@@ -75,9 +75,7 @@ class SimulatedCluster:
         self.runs = kernel.no_runs(1024)
         self.withdrawn = 0
         self._rows = {node.name: row for row, node in enumerate(self.nodes)}
-        self._news: list[contract.NodeUp | contract.NodeDown | contract.NodeDraining] = [
-            contract.NodeUp(node) for node in self.nodes
-        ]
+        self._news: list[contract.NodeEvent] = [contract.NodeUp(node) for node in self.nodes]
         self._asked = False
         self._started: list[contract.Attempts] = []
         self._ends: list[contract.Ends] = []  # to be reported

@@ -106,9 +106,8 @@ class HeadFile:
         except BlockingIOError:
             os.close(self._file)
             raise JournalError(f"{journal}: another scheduler has it open: stop that one, or use another --home") from None
-        found = newest(os.pread(self._file, 2 * _SLOT, 0))
-        self._count = found[0] if found else 0
-        self.head = found[1] if found else None
+        self.head: Head | None
+        self._count, self.head = newest(os.pread(self._file, 2 * _SLOT, 0)) or (0, None)
 
     def write(self, head: Head) -> None:
         """Store a head durably. Raises OSError on failure."""

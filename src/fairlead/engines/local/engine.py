@@ -129,7 +129,7 @@ class LocalEngine:
             if self._seen.nodes:
                 self._seen.nodes = self._up()
 
-    def _up(self) -> list[contract.NodeUp | contract.NodeDown | contract.NodeDraining]:
+    def _up(self) -> list[contract.NodeEvent]:
         gpus, more = self.gpus, {OLDER: self._older} if self._older else {}
         return [contract.NodeUp(replace(node, labels={**node.labels, **more}), gpus[node.name]) for node in self.nodes]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, CardUse, Ends, NodeDown, NodeDraining, NodeUp, Seen
+from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, CardUse, Ends, NodeEvent, Seen
 from fairlead.engines.local.messages import OLDEST_PROTOCOL, PROTOCOL
 from fairlead.model.cards import words_of
 from fairlead.scheduler.facts import Outcome
@@ -203,7 +203,7 @@ class Reports:
         self.cards: list[list[int]] = []  # of each that started, as words
         self.checkpointed: dict[Task, int] = {}  # time in the same clock
         self.ended: list[int] = []  # 10 numbers each: the attempt, outcome, code, usage, run time, calls
-        self.nodes: list[NodeUp | NodeDown | NodeDraining] = []
+        self.nodes: list[NodeEvent] = []
 
     def add(self, message: Message) -> None:
         """Add a message about tasks; ignore others."""

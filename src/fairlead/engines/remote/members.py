@@ -8,7 +8,7 @@ import enum
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fairlead.engines.contract import CardUse, NodeDown, NodeDraining, NodeUp
+from fairlead.engines.contract import CardUse, NodeDraining, NodeEvent, NodeUp
 from fairlead.engines.local.instructions import gpu_indices
 from fairlead.model.specs import Node
 from fairlead.scheduler.cluster import ACCOUNT, OLDER
@@ -77,12 +77,11 @@ class Member:
         self.place: tuple[str, int] | None = None
         self.moved = self.rejoined = False
 
-    def seen(self) -> list[NodeUp | NodeDown | NodeDraining]:
+    def seen(self) -> list[NodeEvent]:
         """Return the events that describe a node that is up."""
-        return [
-            NodeUp(self.shown(), gpu_indices([self.shown()])[self.name]),
-            *([NodeDraining(self.name)] if self.draining else []),
-        ]
+        shown = self.shown()
+        up = NodeUp(shown, gpu_indices([shown])[self.name])
+        return [up, NodeDraining(self.name)] if self.draining else [up]
 
     def shown(self) -> Node:
         """Return the node, with those who have no account there, and whether it is older, as labels."""
