@@ -53,9 +53,14 @@ cdef void note_fall(View v, i64 q, i64 *demand, double at) noexcept nogil:
                 v.below_since[q * m + r] = at
     if below:
         v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)
-        if v.counts[HOLDS] > 0 and v.counts[IN_ORDER]:  # room that is reserved for whom it may preempt may be open to it now
-            note_limited(v, q)
-            v.queue_cache[q].maybe_stale = True
+        let_in(v, q)
+
+
+cdef void let_in(View v, i64 q) noexcept nogil:
+    """Note that a queue may use more of its guarantee: room that is reserved for whom it may preempt may be open to it now, on any node."""
+    if v.counts[HOLDS] > 0 and v.counts[IN_ORDER]:
+        note_limited(v, q)
+        v.queue_cache[q].maybe_stale = True
 
 
 cdef i64 tasks_at_once(View v, i64 b) noexcept nogil:

@@ -103,8 +103,13 @@ cdef void _note_claimed(View v, i64 group) noexcept nogil:
     """Update the keys and idle non-lendable quotas of a group's queues after its holds changed."""
     if v.queues[0].has_nonlendable:
         set_idle_nonlendable(v, v.groups[group].leaf)
+    q = v.groups[group].leaf
     if v.counts[IN_ORDER]:
-        touch_queue(v, v.groups[group].leaf)
+        touch_queue(v, q)
+    while q != 0:
+        if v.queues[q].guaranteed:
+            let_in(v, q)
+        q = v.queues[q].parent
 
 
 cpdef bint drop_holds(View v, i64 group, i64 number, double at) noexcept nogil:
