@@ -134,6 +134,30 @@ def test_a_drained_node_is_named_if_no_other_could_hold_a_task():
     assert why(world, job) == ("no room", f"there is no node that takes tasks{back}")
 
 
+def test_drained_nodes_are_named_if_a_gang_needs_them_beside_the_others():
+    world = World([Queue("A")], {"cpu": 2000}, {"cpu": 1000}, {"cpu": 1000}, {"cpu": 1000})
+    gang = world.submit("A", {"cpu": 1000}, 4, gang=True)
+    world.happen(NodeDrained(at=0.0, node="n1"))
+    assert "drained" not in why(world, gang)[1], "the others are enough"
+    world.end(gang)
+    gang = world.submit("A", {"cpu": 1000}, 4, gang=True)
+    world.happen(NodeDrained(at=0.0, node="n2"))
+    reason, text = why(world, gang)
+    assert (reason, text) == (
+        "too large",
+        "can never start as things are: a gang of 4, and all nodes, even empty, hold at most 3 of its tasks; n1 and n2, which "
+        "could hold a task of it, are drained; with them the gang could start: `fairlead resume n1`",
+    )
+    huge = world.submit("A", {"cpu": 1000}, 6, gang=True)
+    assert "drained" not in why(world, huge)[1], "not even with them"
+    for name in ("n0", "n3"):
+        world.happen(NodeDrained(at=0.0, node=name))
+    assert why(world, gang)[1].endswith(
+        "n0, n1, n2 and 1 more, which could hold a task of it, are drained; with them the gang could start: `fairlead resume n0`"
+    )
+    assert why(world, huge)[1].endswith("which could hold a task of it, are drained: `fairlead resume n0`")
+
+
 def test_a_gang_that_does_not_fit_at_once_and_one_that_stops():
     world = World([Queue("A"), Queue("B")], {"cpu": 4000})
     other = world.submit("B", {"cpu": 2000})

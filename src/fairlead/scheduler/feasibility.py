@@ -47,10 +47,13 @@ def never_starting_groups(state: State) -> Bools:
     return found
 
 
-def hosts(state: State, shape: int, room: I64) -> int:
-    """Count the tasks of a shape that fit in this room of all nodes that take them; `room` has shape (nodes, resources)."""
+def hosts(state: State, shape: int, room: I64, drained: bool = False) -> int:
+    """Count the tasks of a shape that fit in this room of all nodes that take them; `room` has shape (nodes, resources).
+
+    With `drained`, nodes that are drained count, too.
+    """
     nodes, n = state.nodes, state.nodes.n
-    takes = nodes.up[:n] & ~nodes.draining[:n] & state.cluster.masks[state.shapes.mask[shape], :n]
+    takes = nodes.up[:n] & (drained | ~nodes.draining[:n]) & state.cluster.masks[state.shapes.mask[shape], :n]
     return tasks_that_fit(room[takes], state.shapes.demand[shape], bool(state.shapes.fit[shape] == APART))
 
 

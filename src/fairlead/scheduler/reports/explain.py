@@ -345,12 +345,16 @@ def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     found, shape, nodes, n = _lacking(state, row, cycle), state.jobs.shape_row[row], state.nodes, state.nodes.n
     could = state.cluster.masks[state.shapes.mask[shape], :n] & ~nodes.forgotten[:n]
     could &= (nodes.capacity[:n] >= state.shapes.demand[shape]).all(axis=1)
-    up, draining = nodes.up[:n], nodes.draining[:n]
-    for which, how in ((~up, "lost"), (up & draining & ~(could & up & ~draining).any(), "drained: `fairlead resume {}`")):
+    up, count = nodes.up[:n], int(state.jobs.waiting[row]) if state.jobs.gang[row] else 1
+    most, with_drained = (hosts(state, shape, nodes.capacity[:n], drained) for drained in (False, True))
+    would = most < count <= with_drained
+    for which, how in ((~up, "lost"), (up & nodes.draining[:n] & (not most or would), "drained")):
         if names := [state.cluster.specs[node].name for node in np.flatnonzero(could & which).tolist()]:
-            more = [f"{len(names) - MOST_AHEAD} others"] if len(names) > MOST_AHEAD else []
-            are = f"{'are' if len(names) > 1 else 'is'} {how.format(names[0])}"
-            found["text"] += f"; {listed([*names[:MOST_AHEAD], *more])}, which could hold it, {are}"
+            are, them = ("are", "them") if len(names) > 1 else ("is", "it")
+            found["text"] += f"; {listed(names)}, which could hold {'it' if count == 1 else 'a task of it'}, {are} {how}"
+            if how == "drained":
+                enough = f"; with {them} the gang could start" if count > 1 and would else ""
+                found["text"] += f"{enough}: `fairlead resume {names[0]}`"
     if found["reason"] != "constraint":
         found["text"] = "; ".join([found["text"], *closed_nodes(state, state.index.specs[int(state.jobs.id[row])])])
     return found
