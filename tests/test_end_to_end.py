@@ -161,6 +161,21 @@ def test_a_task_that_is_out_of_time_has_failed_even_if_it_exits_0(idle):
     assert [idle.job(n)["exit_done"] for n in (job, too)] == [False, True]
 
 
+@pytest.mark.parametrize("limit", [(), ("--time-limit", "1h")])
+def test_why_and_the_audit_agree_whether_anybody_knows_when_a_reservation_starts(live, limit):
+    live.submit("-q", "A", *limit, "--", "sleep", "1000")
+    gang = live.submit("-q", "B", "--gang", "--tasks", "9", "--", "sleep", "1000")
+    live.until(lambda: "reserved" in live.ask(f"jobs/{gang}/why"), 20)
+    why, audit, metrics = live.ok("why", f"{gang}"), live.ok("audit", "--live"), live.http("GET", "/metrics")[1]
+    assert ("expected: unknown" in why) == (not limit)
+    assert f"reserved for job {gang} of B" in audit
+    for text in (why, audit):
+        assert ("it is expected to start" in text) == bool(limit)
+    for each in (*live.ask("audit")["reservations"], live.ask(f"jobs/{gang}/why")["reserved"]):
+        assert (each["start"] is not None) == bool(limit)
+    assert ("fairlead_reservation_start_seconds{" in metrics) == bool(limit)
+
+
 def test_a_node_is_drained_and_resumed(live):
     assert live.ok("drain", "n1") == "node n1 takes no new tasks\n"
     live.ok("submit", "-q", "A", "--", "true")

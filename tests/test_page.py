@@ -179,6 +179,10 @@ def test_a_job_s_page_says_until_when_room_is_kept():
     assert re.search("kept for it since .*until it starts: at .*postponed 1 time; it should end at ", text)
     assert re.search("job 2</a> of .*which should start at .* and end at ", text)
     assert "being forecast" in text
+    why = {**why, "reserved": {**why["reserved"], "start": None, "end": None}, "kept": [{**kept, "start": None, "end": None}]}
+    text = blocks("job.html", {"job": job, "over": False, "why": why, "when": None}, only=("why",))["why"]
+    assert "until it starts, postponed 1 time." in text, "nobody knows when"
+    assert "should" not in text
 
 
 def test_names_are_text_and_no_markup(browser):

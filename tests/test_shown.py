@@ -85,12 +85,13 @@ def test_what_is_kept_for_whom_is_said_in_a_sentence(capsys, monkeypatch):
     assert kept_until(late).startswith(
         "reserved for job 7 of lab/g for its guarantee: it is expected to start any moment, and to end at 197"
     )
-    its = kept_for_it({**kept, "made": 86400.0 * 365}, True)
+    its = kept_for_it({**kept, "made": 86400.0 * 365})
     assert its.startswith("resources are reserved for it since 197")
     assert ", postponed 1 time: it is expected to start in 3min, at 20" in its
     assert its.endswith("; 3 cpu and 1Gi memory is idle for it now")
-    assert "idle" not in kept_for_it({**kept, "idle": {}}, True)
-    assert kept_for_it({**kept, "idle": {}}, False).endswith(", postponed 1 time"), "nobody knows when"
+    assert "idle" not in kept_for_it({**kept, "idle": {}})
+    assert kept_for_it({**kept, "idle": {}, "start": None}).endswith(", postponed 1 time"), "nobody knows when"
+    assert kept_until({**kept, "start": None}) == "reserved for job 7 of lab/g"
     queue = {
         "name": "a", "dominant_share": 0.5, "dominant_resource": "cpu", "entitled": 0.5, "status": "fair", "running": 1,
         "waiting": 0, "why": "no demand", "passed_over_for": [],

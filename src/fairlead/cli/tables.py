@@ -297,7 +297,7 @@ def why_lines(found: dict[str, Any]) -> list[str]:
         f"job {found['job']}: {why_text(found)}",
         *(found[key] for key in ("calls", "claim", "safety", "output") if key in found),
     ]
-    lines += [kept_for_it(found["reserved"], found["when"]["reason"] != "unknown")] if "reserved" in found else []
+    lines += [kept_for_it(found["reserved"])] if "reserved" in found else []
     lines += [kept_until(kept) for kept in found.get("kept", [])[:3]]
     return lines + [f"expected: {found['when']['text']}"] * (found["when"]["reason"] not in ("over", "running"))
 
@@ -305,21 +305,24 @@ def why_lines(found: dict[str, Any]) -> list[str]:
 def kept_until(kept: dict[str, Any]) -> str:
     """Describe a reservation of another job: for which job, and until when."""
     why = "" if kept["why"] == "reservation" else f" for its {kept['why']}"
-    return f"reserved for job {kept['job']} of {kept['queue']}{why}: {_expected(kept)}"
+    return f"reserved for job {kept['job']} of {kept['queue']}{why}{_expected(kept)}"
 
 
-def kept_for_it(kept: dict[str, Any], is_known: bool) -> str:
-    """Describe the job's own reservation: since when, and until when, if that `is_known`."""
+def kept_for_it(kept: dict[str, Any]) -> str:
+    """Describe the job's own reservation: since when, and until when."""
     off = f", postponed {kept['slips']} time{'s' * (kept['slips'] > 1)}" if kept["slips"] else ""
     idle = f"; {_idle(kept)} is idle for it now" if kept["idle"] else ""
-    return f"resources are reserved for it since {moment(kept['made'])}{off}{f': {_expected(kept)}' if is_known else ''}{idle}"
+    return f"resources are reserved for it since {moment(kept['made'])}{off}{_expected(kept)}{idle}"
 
 
 def _expected(kept: dict[str, Any]) -> str:
+    """Return when a reservation is expected to be used, as the end of a sentence; nothing if nobody knows."""
+    if kept["start"] is None:
+        return ""
     left, lasts = kept["start"] - time.time(), kept.get("end")
     start = f"in {span(left)}, at {moment(kept['start'])}" if left > 1 else "any moment"
     over = f", and to end at {moment(lasts)}" if lasts is not None else ""
-    return f"it is expected to start {start}{over}"
+    return f": it is expected to start {start}{over}"
 
 
 def _idle(kept: dict[str, Any]) -> str:

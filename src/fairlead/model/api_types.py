@@ -248,7 +248,7 @@ class FairQueue(TypedDict):
 
 
 class ReservationInfo(TypedDict):
-    """Resources kept since `made` for a job's `tasks` on `nodes` nodes; `start` is their expected start.
+    """Resources kept since `made` for a job's `tasks` on `nodes` nodes; `start` is their expected start: null if nobody knows.
 
     - `why`: "reservation", or the reason to preempt others: "guarantee", "fair share" or "priority".
     - `slips`: how often the start was postponed; `status`: planned, or kept for a claim.
@@ -259,7 +259,7 @@ class ReservationInfo(TypedDict):
     queue: str
     why: str
     made: float
-    start: float
+    start: float | None
     slips: int
     status: str
     nodes: int

@@ -145,7 +145,7 @@ class _Now(NamedTuple):
             total.add_metric(whose, amount)
         yield total
         all_ = [((each["job"], each["queue"], each["why"]), each) for each in self.reservations]
-        start, slips = ([(*whose, each[what]) for whose, each in all_] for what in ("start", "slips"))
+        start, slips = ([(*w, each[what]) for w, each in all_ if each[what] is not None] for what in ("start", "slips"))
         yield _gauge("reservation_start_seconds", "When a reservation is expected to be used.", "job queue why", start)
         yield _gauge("reservation_slips", "How often that was postponed.", "job queue why", slips)
         idle, so_far = _amounts((w, r["idle"]) for w, r in all_), _amounts(((w, r["idled"]) for w, r in all_), 3600)

@@ -120,6 +120,13 @@ def outlook(
     return Outlook(job, "expected", text, now + low, now + high if high < inf else None, len(begun), held, dry)
 
 
+def any_end_known(state: State, now: float) -> bool:
+    """Return True if earlier tasks, or a time limit, tell when one that runs ends. Else nobody knows when others start."""
+    held = state.held_rows()
+    jobs, ages = state.job_rows_of(held), np.fmax(0.0, now - state.tasks.started_at[held])  # NaN: not started yet
+    return any_known(state.view(), jobs, ages) or bool(np.isfinite(state.jobs.time_limit[jobs]).any())
+
+
 def settled(state: State, job: int) -> Outlook | None:
     """Return the outlook of a job that has ended, has started or never will; None for others. Raises Unknown."""
     row = job_row(state, job)

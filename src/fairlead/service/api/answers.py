@@ -54,6 +54,11 @@ def by_wall_clock(told: Any, clock: Clock) -> Any:
     return {**told, **moments}
 
 
+def promised(told: Any, known: bool, clock: Clock) -> Any:
+    """Like :func:`by_wall_clock`, for a reservation; without its start and end if those are not `known`."""
+    return by_wall_clock(told if known else {**told, **dict.fromkeys({"start", "end"} & told.keys())}, clock)
+
+
 def retry_after(seconds: float) -> dict[str, str]:
     return {"Retry-After": str(ceil(seconds))}
 

@@ -33,7 +33,7 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 from fairlead.service import metrics
 from fairlead.service.api.access import Known
-from fairlead.service.api.answers import Json, by_wall_clock, errors, retry_after
+from fairlead.service.api.answers import Json, by_wall_clock, errors, promised, retry_after
 from fairlead.service.api.requests import CardsRequest, DownRequest, NodeName, NodeTokenRequest
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.configuration_warnings import configuration_warnings
@@ -42,6 +42,7 @@ from fairlead.service.journal_reports import JournalReports, ReportFailed
 from fairlead.service.loop import Busy, Loop
 from fairlead.service.output.archive import OutputArchive
 from fairlead.service.reloading import Reloading, dropped
+from fairlead.simulate.outlook import any_end_known
 
 SLOW_SECONDS, STUCK_SECONDS = 10.0, 60.0
 """Duration of a step at which the scheduler is not ready, and at which it is not healthy."""
@@ -113,9 +114,11 @@ def add_cluster(api: APIRouter, client: StateClient, engine: LiveEngine, urls: l
             metrics.output_waiting.set(archive.describe()["waiting"])
             metrics.output_away.set(archive.away_for)
         shown = await client.read_seen(caller, lambda s, _: report.list_queues(s))
-        reserved = await client.read_seen(caller, lambda s, now: [idled_queues(s, now), describe_holds(s, now)])
-        idled, promised = reserved[0], [by_wall_clock(each, client.clock) for each in reserved[1]]
-        text = metrics.exposition(shown, await _nodes_as_seen(caller, client, engine), idled, promised)
+        idled, reserved, known = await client.read_seen(
+            caller, lambda s, now: [idled_queues(s, now), describe_holds(s, now), any_end_known(s, now)]
+        )
+        reservations = [promised(each, known, client.clock) for each in reserved]
+        text = metrics.exposition(shown, await _nodes_as_seen(caller, client, engine), idled, reservations)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -239,9 +242,11 @@ def add_reports(api: APIRouter, client: StateClient, reports: JournalReports) ->
     @api.get("/v1/audit", response_model=api_types.FairnessInfo)
     async def audit(caller: Known) -> Response:
         """Audit current fairness, to within one task: who is below their share, and why; what reservations idle."""
-        found = await client.read_seen(caller, audit_state)
-        rows = {name: [by_wall_clock(row, client.clock) for row in found[name]] for name in ("queues", "reservations")}
-        return Json({**found, **rows})
+        found, known = await client.read_seen(caller, lambda s, now: [audit_state(s, now), any_end_known(s, now)])
+        queues = [by_wall_clock(row, client.clock) for row in found["queues"]]
+        return Json(
+            {**found, "queues": queues, "reservations": [promised(row, known, client.clock) for row in found["reservations"]]}
+        )
 
     @api.get("/v1/audit/over-time", response_model=api_types.OverTimeInfo)
     async def audit_over_time(

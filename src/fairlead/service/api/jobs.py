@@ -30,14 +30,14 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import JOB_STATUSES, UNFINISHED
 from fairlead.service.api import requests
 from fairlead.service.api.access import Known
-from fairlead.service.api.answers import Bytes, Json, by_wall_clock
+from fairlead.service.api.answers import Bytes, Json, by_wall_clock, promised
 from fairlead.service.api.cluster import unheard_of
 from fairlead.service.api.state_client import OnePerPerson, StateClient, spec_of
 from fairlead.service.api.submitting import PIECE, JobSubmission, Submitter
 from fairlead.service.outlooks import Outlooks
 from fairlead.service.output.archive import OutputArchive, read_output
 from fairlead.service.sessions import Sessions
-from fairlead.simulate.outlook import Calibration, Outlook, outlook
+from fairlead.simulate.outlook import Calibration, Outlook, any_end_known, outlook
 
 STATUS = "|".join(JOB_STATUSES)
 SHORT = 500
@@ -214,11 +214,13 @@ def add_why(api: APIRouter, client: StateClient, engine: LiveEngine, archive: Ou
     async def why(job: requests.Number, caller: Known) -> Response:
         """What a job waits for now."""
         unheard = unheard_of(engine)
-        found, calls = await client.ask(lambda s, now: ([], (explain(s, job, now, unheard), sessions.about(s, job))))
+        found, calls, known = await client.ask(
+            lambda s, now: ([], (explain(s, job, now, unheard), sessions.about(s, job), any_end_known(s, now)))
+        )
         found = by_wall_clock(await client.told_to(caller, found), client.clock)
-        moments = {"kept": [by_wall_clock(each, client.clock) for each in found.get("kept", [])]}
+        moments = {"kept": [promised(each, known, client.clock) for each in found.get("kept", [])]}
         if "reserved" in found:
-            moments["reserved"] = by_wall_clock(found["reserved"], client.clock)
+            moments["reserved"] = promised(found["reserved"], known, client.clock)
         more = {"calls": calls, "output": archive.trouble(job) if archive is not None else ""}
         return Json(found | {name: told for name, told in (moments | more).items() if told})
 
