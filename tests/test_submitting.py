@@ -365,6 +365,19 @@ def test_a_script_says_how_it_is_submitted_and_nothing_else(idle, line, said):
 
 
 @pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--nodes=2000", "--nodes=2000: use 1000 or less"),
+        ("--gres=gpu:1", "--gres=gpu:1: no node has any: there is cpu, memory"),
+        ("-J 12", "--job-name=12: 12 would be read as a job's number: add a letter, such as job-12"),
+    ],
+)
+def test_a_refused_line_of_slurm_is_named_once_and_as_it_is_written(idle, line, said):
+    (idle.folder / "job.sh").write_text(f"#!/bin/bash\n#SBATCH --mem=1G\n#SBATCH {line}\nsrun true\n")
+    assert idle.call("submit", "-q", "A", "job.sh").stderr.endswith(f"fairlead: job.sh:3: #SBATCH {said}\n")
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (("nope.sh",), "nope.sh: no such program"),

@@ -100,7 +100,10 @@ def naming_line(options: dict[str, Any]) -> Iterator[None]:
         option = named[1].replace("-", "_") if named else "queue" if repr(options["queue"]) in said else ""
         if (where := options.get("places", {}).get(option)) is None:
             raise
-        raise Failure(f"{where}{' ' if named else ': '}{said}") from None
+        if named and where.endswith("#FAIRLEAD"):
+            raise Failure(f"{where} {said}") from None
+        why = said.partition(": ")[2] if named else said  # the place of #SBATCH names its option already
+        raise Failure(f"{where}: {why}") from None
 
 
 def requests(options: list[dict[str, Any]]) -> list[dict[str, Any]]:
