@@ -140,6 +140,7 @@ WRONG = {
     "a long value": (RIGHT.replace("cpu = 1", f'cpu = "{"x" * 100_000}"'), "is not a quantity"),
     "too fine": (RIGHT.replace("cpu = 9", 'memory = "1.00000000000000000000000000001Gi"'), "is finer than one byte"),
     "nothing": ("capacity = {}\n" + RIGHT.partition("\n")[2], "there is nothing to share: name a resource"),
+    "a table": ("capacity = { cpu = 9 }\n[user]\n", ":2: user: write a list: begin each with [[user]], not [user]"),
     "no list": ("capacity = { cpu = 9 }\nuser = 3\n", ":2: user: write a list"),
     "nowhere": (
         '[[node]]\nname = "n"\ncapacity = { cpu = 9 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\non = { zone = "b" }\n',

@@ -149,6 +149,30 @@ def test_the_same_document_as_json_is_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[queue]\nname = "a"\n', ":1: queue: write a list: begin each with [[queue]], not [queue]"),
+        (
+            '[queue]\nname = "a"\n[queue]\nname = "b"\n',
+            ":3: not TOML: Cannot declare ('queue',) twice: begin each with [[queue]], not [queue]",
+        ),
+        ('queue = ["a"]\n', ":1: queue[0]: write a table: begin each with [[queue]]"),
+        ("[[bounds]]\nrequests = 3\n", ":1: bounds: write a table: begin it with [bounds], not [[bounds]]"),
+        ("[scheduler]\n[scheduler]\n", ":2: not TOML: Cannot declare ('scheduler',) twice"),
+    ],
+)
+def test_a_table_for_a_list_of_tables_and_the_other_way_round_is_refused_with_how_it_begins(tmp_path, text, says):
+    path = tmp_path / "fairlead.toml"
+    path.write_text(text)
+    with pytest.raises(DocumentError) as refused:
+        read_configuration(path, find_policy)
+    assert str(refused.value) == f"{path}{says}"
+    (tmp_path / "a.json").write_text('{"queue": {"name": "a"}}')
+    with pytest.raises(DocumentError, match=r"a\.json: queue: write a list$"):
+        read_configuration(tmp_path / "a.json", find_policy)
+
+
+@pytest.mark.parametrize(
     ("old", "new", "line", "says"),
     [
         ('limit = { cpu = 64, memory = "256Gi" }', "limit = { cpu = -1 }", 11, "cpu: -1 is negative"),
@@ -186,6 +210,9 @@ def test_the_same_document_as_json_is_the_same(tmp_path):
         ('reserve_after = "2min"', 'history = "never"', 26, 'not a history: write "90d", or another from 1d to 3650d'),
         ('reserve_after = "2min"', "idle_budget = true", 26, "idle_budget: write a number"),
         ("[[node]]", "[[node]", 19, "not TOML"),
+        ("[[node]]", "[node]", 19, r"node: write a list: begin each with \[\[node\]\], not \[node\]$"),
+        ("[scheduler]", "[[scheduler]]", 25, r"scheduler: write a table: begin it with \[scheduler\], not \[\[scheduler\]\]$"),
+        ("[[queue]]", "[queue]", 7, r"not TOML: Cannot .*: begin each with \[\[queue\]\], not \[queue\]$"),
         ('name = "n"\n', "", 19, "missing"),
     ],
 )

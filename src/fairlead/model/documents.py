@@ -31,6 +31,8 @@ MOST_LEVELS = 100
 LONGEST_TIMEOUT = LONGEST_PROTECTION = 365 * 86400.0
 LONGEST_GRACE = 86400.0
 LARGEST_FILE = 16 * 2**20
+SEVERAL = ("queue", "node", "placement", "user")
+"""Tables of which there may be several, of configurations and problems."""
 KEPT = ("cpu", "memory", "gpu")
 """Resources of this machine that it can keep for itself."""
 KEPT_BY_DEFAULT: dict[str, int | quantity.Percent] = {"cpu": 500, "memory": quantity.Percent(5)}
@@ -326,7 +328,8 @@ def validated(kind: type[T], path: Path | str, text: str, raw: dict[str, Any]) -
                 found[place] = each
         outer = {place[:length] for place in found for length in range(len(place))}  # report only the innermost error
         inner = [each for place, each in found.items() if place not in outer]
-        faults = [fault(path, text, e["loc"], e["msg"], e["type"]) + _hint(kind, e) for e in inner[:5]]  # each looks for its line
+        hint = _hint if str(path).endswith(".json") else lambda kind, e: _header_hint(kind, e) or _hint(kind, e)
+        faults = [fault(path, text, e["loc"], e["msg"], e["type"]) + hint(kind, e) for e in inner[:5]]  # each looks for its line
         more = f"\n(and {len(inner) - 5} more)" if len(inner) > 5 else ""
         raise DocumentError("\n".join(faults) + more) from None
 
@@ -344,6 +347,19 @@ def _hint(kind: type[BaseModel], error: Any) -> str:
         kind = _tables(kind).get(name, kind)
     close = difflib.get_close_matches(key, kind.model_fields, 1)
     return f": did you mean {close[0]}?" if close else ""
+
+
+def _header_hint(kind: type[BaseModel], error: Any) -> str:
+    """Say how a table begins in TOML if something else is there, such as one table for a list of them; empty for other errors."""
+    if error["type"] not in ("list_type", "model_type", "dict_type"):
+        return ""
+    name, *below = error["loc"]
+    header = _header(kind, name) if name in _tables(kind) else ""
+    several = header.startswith("[[")
+    if not header or len(below) > several:
+        return ""
+    not_so = (f", not [{name}]" if several else f", not [[{name}]]") if isinstance(error["input"], dict | list) else ""
+    return f": begin {'each' if several else 'it'} with {header}{not_so}"
 
 
 def _tables(kind: type[BaseModel]) -> dict[str, type[BaseModel]]:
@@ -638,7 +654,9 @@ def read_table(path: Path) -> tuple[str, dict[str, Any]]:
     except tomllib.TOMLDecodeError as error:
         place = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", str(error))
         where, why = (f"{path}:{place[2]}", place[1]) if place else (str(path), str(error))
-        raise DocumentError(f"{where}: not TOML: {why}") from None
+        header = re.match(rf"\s*\[\[?\s*({'|'.join(SEVERAL)})\s*\]", text.split("\n")[int(place[2]) - 1]) if place else None
+        remedy = f": begin each with [[{header[1]}]], not [{header[1]}]" if header and why.startswith("Cannot ") else ""
+        raise DocumentError(f"{where}: not TOML: {why}{remedy}") from None
     except json.JSONDecodeError as error:
         raise DocumentError(f"{path}:{error.lineno}: {no_json(error)}") from None
     except RecursionError:
