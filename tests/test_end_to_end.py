@@ -300,6 +300,13 @@ def test_a_reload_takes_how_many_cards_a_node_has(fresh):
     assert fresh.ok("reload") == "the configuration is in force\n"
     assert cards() == [0]
     assert fresh.call("drain", "n1", "--gpu", "1").stderr == "fairlead: node 'n1' has no card 1: it has 0\n"
+    waits = fresh.submit("-q", "A", "--gpu", "1", "--hold", "--", "true")
+    fresh.config.write_text(before)
+    assert fresh.ok("reload") == "the configuration is in force\n"
+    refused = fresh.call("submit", "-q", "A", "--gpu", "1", "--", "true")
+    assert refused.stderr == "fairlead: --gpu: no node has any: there is cpu, memory\n"
+    fresh.ok("release", f"{waits}")
+    assert "lacks 1 gpu" in fresh.ok("why", f"{waits}")
 
 
 def test_a_drained_card_that_a_node_loses_is_forgotten(live):

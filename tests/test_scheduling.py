@@ -27,6 +27,7 @@ from fairlead.scheduler.facts import (
     JobsPassedOver,
     JobSubmitted,
     NodeDrained,
+    NodeForgotten,
     NodeJoined,
     NodeLost,
     NodesReserved,
@@ -829,6 +830,37 @@ def test_what_could_never_run_is_refused(job, says):
     world = World([Queue("A", limit={"cpu": 4000})], {"cpu": 9000})
     with pytest.raises(Refused, match=says):
         admission.submit(world.state, [job], 0.0)
+
+
+def test_a_resource_that_no_node_and_no_queue_has_any_more_is_refused_as_one_that_none_ever_had():
+    world = World([Queue("A")], {"cpu": 1000, "fgpa": 1}, {"cpu": 1000})
+    asks = Job("A", {"cpu": 1000, "fgpa": 1})
+
+    def said():
+        try:
+            admission.submit(world.state, [asks], 0.0)
+        except Refused as refused:
+            return str(refused)
+
+    unknown = "demand: fgpa: no node has any: there is cpu"
+    assert said() is None
+    world.happen(NodeLost(at=0.0, node="n0"))
+    assert said() is None, "it may come back"
+    world.happen(NodeForgotten(at=0.0, node="n0"))
+    assert said() == unknown
+    world.happen(NodeJoined(at=0.0, node=Node("n0", {"cpu": 1000, "fgpa": 1})))
+    assert said() is None
+    waits = world.submit("A", asks.demand)
+    world.happen(NodeJoined(at=0.0, node=Node("n0", {"cpu": 1000})))
+    assert said() == unknown, "that a job asks for it makes it no resource"
+    assert explain(world.state, waits)["text"].startswith(
+        "no node is large enough, even empty: n0, the closest, lacks 0.001 fgpa"
+    )
+    assert admission.edit(world.state, waits, JobEdited(at=0.0, id=waits, priority=3)), "the job stays one that asks for it"
+    world.happen(Configured(at=0.0, queues=[Queue("A", limit={"fgpa": 1})], settings=Settings()))
+    assert said() is None
+    world.happen(Configured(at=0.0, queues=[Queue("A")], settings=Settings()))
+    assert said() == unknown
 
 
 def test_queues_that_are_not_there_are_refused():

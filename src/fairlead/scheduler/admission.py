@@ -233,18 +233,18 @@ def _check_waits(state: State, job: Job, new: Mapping[int, Job]) -> None:
         )
 
 
-def check_job(state: State, job: Job, limits: bool = True) -> None:
+def check_job(state: State, job: Job, limits: bool = True, had: Set[str] = frozenset()) -> None:
     """Refuse an invalid job; with `limits`, also one that its queues' limits could never let start.
 
-    The message begins with the request's key, which commands replace by the option.
+    A resource that it `had` before may be gone. The message begins with the request's key, which commands replace by the option.
     """
     if not 1 <= job.tasks <= MOST_TASKS:
         raise Refused(f"tasks: {job.tasks}: use a number from 1 to {MOST_TASKS:,}")
     if not any(job.demand.values()):
         raise Refused("demand: is empty: ask for something of some resource, such as cpu")
-    unknown = sorted(set(job.demand) - set(state.resources))
-    if unknown:
-        raise Refused(f"demand: {unknown[0]}: no node has any: there is {', '.join(sorted(state.resources)) or 'nothing yet'}")
+    there = named_resources(state)
+    if unknown := sorted(job.demand.keys() - there - had):
+        raise Refused(f"demand: {unknown[0]}: no node has any: there is {', '.join(sorted(there)) or 'nothing yet'}")
     if job.gang and any(amount * job.tasks >= LARGEST for amount in job.demand.values()):
         raise Refused(f"tasks: a gang of {job.tasks} such tasks is too large to count: use fewer tasks")
     if not -1_000_000 <= job.priority <= 1_000_000:
@@ -272,6 +272,16 @@ def check_job(state: State, job: Job, limits: bool = True) -> None:
                     f"demand: {resource}: {asked}{' at once' if times > 1 else ''} is over the limit of "
                     f"{format_quantity(resource, most)} of queue {state.display_name(name)!r}: it could never start"
                 )
+
+
+def named_resources(state: State) -> frozenset[str]:
+    """Return the resources of a state that a node, if only a lost one, or a declared queue names; others are of earlier ones."""
+    if state.named is None:
+        nodes = zip(state.cluster.specs, state.nodes.forgotten, strict=False)
+        of_nodes = (spec.capacity for spec, forgotten in nodes if not forgotten)
+        of_queues = map(state.tree.needed_resources, state.tree.declared)
+        state.named = frozenset(state.resources).intersection({name for each in (*of_nodes, *of_queues) for name in each})
+    return state.named
 
 
 def check_queues(state: State, job: Job) -> None:
@@ -450,7 +460,7 @@ def edit(state: State, job: int, changes: facts.JobEdited) -> facts.JobEdited | 
         names = {"on": "constraint", "time_limit": "time limit", "begin": "time to begin"}
         what = " and ".join(names.get(name, name) for name in differ)
         raise Refused(f"job {job} is running: its {what} can be changed only while all its tasks wait")
-    check_job(state, replace(edited, after=[]))  # its dependencies may be forgotten
+    check_job(state, replace(edited, after=[]), had=spec.demand.keys())  # its dependencies may be forgotten
     return changes
 
 

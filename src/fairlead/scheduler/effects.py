@@ -114,6 +114,7 @@ def _configured(state: State, fact: facts.Configured) -> None:
     n, below = state.queues.n, _below_guarantee(state)
     before, policies = state.queues.tick[:n].copy(), state.queues.policy[:n].copy()
     state.tree.configure(fact.queues)
+    state.named = None
     state.tree.add((queue.name for queue in fact.queues if not queue.name.endswith("*")), state.queues)
     for row in range(state.queues.n):
         growth.write_queue(state, row)
@@ -154,6 +155,7 @@ def _node_joined(state: State, fact: facts.NodeJoined) -> None:
     if row is not None and state.cluster.specs[row] != fact.node:  # what was kept there may not fit any more, or be refused
         scheduling.drop_holds_on(state.view(), row, fact.at)
     row = state.cluster.join(fact.node, state.nodes, state.resources)
+    state.named = None
     _capacity_changed(state, row, fact.at)
     if (state.cluster.closed_to, state.cluster.only_to, state.cluster.older) != before:
         state.kinds.clear()
@@ -228,6 +230,7 @@ def _node_forgotten(state: State, fact: facts.NodeForgotten) -> None:
     if state.nodes.up[row] or state.nodes.forgotten[row]:
         raise facts.Contradiction(f"node {fact.node} is up, or forgotten already")
     state.nodes.forgotten[row] = True
+    state.named = None
     state.cluster.members.pop(fact.node, None)
 
 

@@ -43,6 +43,7 @@ def ensure_resources(state: State, names: Iterable[str]) -> None:
     new = [name for name in names if name not in state.resources]
     if new:
         state.resources += sorted({*new})
+        state.named = None
         state.grain = np.concatenate([state.grain, np.zeros(len(state.resources) - len(state.grain), np.int64)])
         for name in TABLES:
             getattr(state, name).widen(len(state.resources))

@@ -38,6 +38,7 @@ class State(Records):
     shape_rows, group_rows : rows of shapes and groups by key
     kinds : the rows of jobs alike, and the groups where they wait, by what :func:`fairlead.model.job_columns.kind_of`
         returns: a cache
+    named : what :func:`fairlead.scheduler.admission.named_resources` returns: a cache; None after a change
     any_revocable : True if some group is of revocable jobs
     broken_gangs : jobs that lost a task while others of the gang run
     drained : rows of nodes with drained cards; derived from the table
@@ -61,6 +62,7 @@ class State(Records):
         self.shape_rows: dict[tuple[ShapeKey, int, int], int] = {}
         self.group_rows: dict[GroupKey, int] = {}
         self.kinds: dict[bytes, tuple[bytes, int]] = {}
+        self.named: frozenset[str] | None = None
         self.any_revocable = False
         self.broken_gangs: set[int] = set()
         self.drained: set[int] = set()
