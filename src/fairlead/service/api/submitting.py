@@ -317,7 +317,8 @@ class Submitter:
 
     def _generation_of(self, state: State) -> int:
         """Count changes of the configuration, queues and nodes, after which all is checked again."""
-        now = (self._client.authenticator.rules, state.settings, state.tree.declared, state.cluster.total, state.queues.n)
+        rules, named = self._client.authenticator.rules, admission.named_resources(state)
+        now = (rules, state.settings, state.tree.declared, state.cluster.total, named, state.queues.n)
         if len(self._kinds) > MOST_KINDS or now[-1:] != self._as_of[-1:] or any(map(is_not, now[:-1], self._as_of)):
             self._as_of = now
             self._generation += 1
