@@ -90,7 +90,7 @@ def test_all_of_a_bulk_or_none(world):
     assert code == 422
     assert answer["error"].startswith("jobs.1.demand: cpu: -1 is negative")
     code, answer = ask(world, "/v1/bulk", {"jobs": [job(), job(array="5-1")]})
-    assert code == 400
+    assert code == 422
     assert answer["error"].startswith("jobs.1: array: '5-1' ends before it begins: write FIRST-LAST")
     code, answer = ask(world, "/v1/bulk", {"jobs": [job(array="1-600000:2"), *[job(array="0-399999")] * 9]})
     assert code == 400
@@ -330,7 +330,7 @@ def test_a_body_is_read_as_it_is_meant_or_not_at_all(world):
 @pytest.mark.parametrize("name", ["retries", "priority", "tasks", "at_most"])
 def test_numbers_of_more_than_64_bits_are_refused_by_name(world, name, number):
     code, answer = ask(world, "/v1/jobs", job(**{name: number}))
-    assert (code, answer["error"].partition(" use ")[0]) == (400, f"{name}: {number}:")
+    assert (code, answer["error"].partition(" use ")[0]) == (422, f"{name}: {number}:")
 
 
 def test_sessions_and_leases_are_checked(world):

@@ -52,6 +52,10 @@ class Unknown(Refused):
     """A request about an unknown job, queue or node."""
 
 
+class Invalid(Refused):
+    """A request that no state of the cluster makes right."""
+
+
 class Conflict(Refused):
     """A request that contradicts an earlier one."""
 
@@ -113,7 +117,7 @@ def accept(state: State, job: Job) -> Job:
     if moved.queue in state.tree.inner:
         raise Refused(f"{job.queue!r} is no longer a leaf queue: submit the job again")
     if moved.retry_delay and not moved.retries:
-        raise Refused("retry_delay: has no effect without retries: give their number")
+        raise Invalid("retry_delay: has no effect without retries: give their number")
     check_job(state, moved)
     return moved
 
@@ -210,9 +214,9 @@ def _with_dependencies(job: Job, after: Dependency, named: _Named) -> Job:
 def _check_waits(state: State, job: Job, new: Mapping[int, Job]) -> None:
     """Refuse a job that waits for what cannot happen; `new` jobs are submitted together with it, before."""
     if not 0 <= job.retry_delay <= 86400:
-        raise Refused(f"retry_delay: {job.retry_delay:g} seconds: use at most a day")
+        raise Invalid(f"retry_delay: {job.retry_delay:g} seconds: use at most a day")
     if job.singleton and not job.name:
-        raise Refused("singleton: needs a name: it waits for the earlier jobs of that name")
+        raise Invalid("singleton: needs a name: it waits for the earlier jobs of that name")
     if len(job.after) > MOST_BEFORE:
         raise Refused(f"after: {len(job.after):,} jobs: at most {MOST_BEFORE:,}")
     for after in job.after:
@@ -239,26 +243,26 @@ def check_job(state: State, job: Job, limits: bool = True, had: Set[str] = froze
     A resource that it `had` before may be gone. The message begins with the request's key, which commands replace by the option.
     """
     if not 1 <= job.tasks <= MOST_TASKS:
-        raise Refused(f"tasks: {job.tasks}: use a number from 1 to {MOST_TASKS:,}")
+        raise Invalid(f"tasks: {job.tasks}: use a number from 1 to {MOST_TASKS:,}")
     if not any(job.demand.values()):
-        raise Refused("demand: is empty: ask for something of some resource, such as cpu")
+        raise Invalid("demand: is empty: ask for something of some resource, such as cpu")
     there = named_resources(state)
     if unknown := sorted(job.demand.keys() - there - had):
         raise Refused(f"demand: {unknown[0]}: no node has any: there is {', '.join(sorted(there)) or 'nothing yet'}")
     if job.gang and any(amount * job.tasks >= LARGEST for amount in job.demand.values()):
-        raise Refused(f"tasks: a gang of {job.tasks} such tasks is too large to count: use fewer tasks")
+        raise Invalid(f"tasks: a gang of {job.tasks} such tasks is too large to count: use fewer tasks")
     if not -1_000_000 <= job.priority <= 1_000_000:
-        raise Refused(f"priority: {job.priority}: use a number from -1000000 to 1000000")
+        raise Invalid(f"priority: {job.priority}: use a number from -1000000 to 1000000")
     if not 0 <= job.retries <= 100:
-        raise Refused(f"retries: {job.retries}: use a number from 0 to 100")
+        raise Invalid(f"retries: {job.retries}: use a number from 0 to 100")
     if job.at_most is not None and not 1 <= job.at_most <= MOST_TASKS:
-        raise Refused(f"at_most: {job.at_most}: use a number from 1 to {MOST_TASKS:,}")
+        raise Invalid(f"at_most: {job.at_most}: use a number from 1 to {MOST_TASKS:,}")
     if job.at_most is not None and job.gang:
-        raise Refused("at_most: a gang starts all its tasks at once: omit it")
+        raise Invalid("at_most: a gang starts all its tasks at once: omit it")
     if (job.fit == "apart" or job.led) and not job.gang:
-        raise Refused(f"{'led' if job.led else 'fit'}: only for a gang: give its number of nodes, or gang and tasks")
+        raise Invalid(f"{'led' if job.led else 'fit'}: only for a gang: give its number of nodes, or gang and tasks")
     if job.time_limit is not None and not 0 < job.time_limit <= 10**9:
-        raise Refused(f"time_limit: {job.time_limit:g} seconds: use more than 0, and at most {10**9}")
+        raise Invalid(f"time_limit: {job.time_limit:g} seconds: use more than 0, and at most {10**9}")
     check_queues(state, job)
     for name in path_to_root(job.queue):
         limit = state.tree.spec_of(name).limit
@@ -453,6 +457,8 @@ def edit(state: State, job: int, changes: facts.JobEdited) -> facts.JobEdited | 
     edited = changes.edited(spec)
     if edited == spec:
         return None
+    if edited.at_most is not None and edited.gang:
+        raise Refused(f"job {job} is a gang, which starts all its tasks at once: omit --at-most")
     if not JOB.allows("edited", state.job_status(row)):
         raise Refused(f"job {job} has ended: `fairlead rerun {job}` runs it again")
     differ = [name for name in facts.FIXED_WHILE_RUNNING if getattr(edited, name) != getattr(spec, name)]

@@ -4,7 +4,7 @@ Errors are one JSON object, `{"error": "..."}`:
 
 - 400 refused, 401 not authenticated, 403 forbidden, 404 not found
 - 409 conflict with an earlier request, 410 facts no longer archive, 421 wrong host
-- 413 body too large, 422 invalid body
+- 413 body too large, 422 invalid whatever the state
 - 429 and 503 too much load, or not ready
 
 Its documentation is OpenAPI for programs, and a self-contained page for people.
@@ -33,7 +33,7 @@ from fairlead.model.documents import Configuration
 from fairlead.model.faults import shortened
 from fairlead.people.audit_log import AuditRecords
 from fairlead.people.rules import Forbidden
-from fairlead.scheduler.admission import Conflict, Refused, Unknown
+from fairlead.scheduler.admission import Conflict, Invalid, Refused, Unknown
 from fairlead.service.api.access import ROUTES, HeldRoute, note_refusal
 from fairlead.service.api.answers import Json, errors, refusal, retry_after
 from fairlead.service.api.calls import add_calls, add_files, add_relays
@@ -203,10 +203,6 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
         await asyncio.to_thread(note_refusal, request, str(error))
         return refusal(403, str(error))
 
-    @app.exception_handler(Refused)
-    async def _(request: Request, error: Refused) -> JSONResponse:
-        return refusal(404 if isinstance(error, Unknown) else 409 if isinstance(error, Conflict) else 400, str(error))
-
     @app.exception_handler(Stalled)
     async def _(request: Request, error: Stalled) -> JSONResponse:
         return refusal(503, str(error), may_happen=isinstance(error, HappensLater))
@@ -216,9 +212,10 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
         async def _(request: Request, error: Exception) -> JSONResponse:
             return refusal(code, say(error), headers)
 
+    codes = {Refused: 400, Unknown: 404, Conflict: 409, Forgotten: 410, Invalid: 422, Unreachable: 503}
+    for kind, code in codes.items():
+        refuse(kind, code)
     refuse(Busy, 429, headers=retry_after(1))
-    refuse(Forgotten, 410)
-    refuse(Unreachable, 503)
     refuse(TimeoutError, 503, lambda error: "the scheduler is too busy to answer now: try again in a moment")
     refuse(RequestValidationError, 422, lambda error: in_one_line(error.errors()))
 

@@ -17,7 +17,7 @@ from fairlead.people import audit_log
 from fairlead.people.audit_log import AuditRecords
 from fairlead.people.rules import Caller, Forbidden, hidden_leaves, is_queue, operates, rules_all, sees_entry
 from fairlead.people.tokens import Token
-from fairlead.scheduler.admission import Refused, Unknown
+from fairlead.scheduler.admission import Invalid, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.service.api.access import Known
 from fairlead.service.api.answers import Json
@@ -65,7 +65,7 @@ def add_tokens(api: APIRouter, client: StateClient, audit_records: AuditRecords)
             if not is_queue(authenticator.rules, queue):
                 raise Unknown(f"no queue {queue!r} for the token: `fairlead queues` shows the existing ones")
         if request.seconds is not None and time.time() + request.seconds > 2**40:
-            raise Refused("expires too far in the future: name an earlier time, or omit the expiry")
+            raise Invalid("expires too far in the future: name an earlier time, or omit the expiry")
         token, secret = await asyncio.to_thread(
             lambda: authenticator.tokens.new(person, seconds=request.seconds, queues=request.queues, read_only=request.read_only)
         )

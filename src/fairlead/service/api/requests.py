@@ -13,7 +13,7 @@ from fairlead.failure import failing
 from fairlead.model.documents import check_node_name, check_queue_name, read_quantities
 from fairlead.model.ranges import read_array
 from fairlead.model.specs import Call, Job, JobStatus, Quantities, Work
-from fairlead.scheduler.admission import MOST_TASKS, Dependency, Refused
+from fairlead.scheduler.admission import MOST_TASKS, Dependency, Invalid
 from fairlead.service.clock import Clock
 
 LARGEST_BODY = 16 * 2**20
@@ -94,9 +94,9 @@ Encoding = Literal["utf-8", "latin-1"]
 
 
 def check_gpus(demand: Quantities) -> None:
-    """Raise Refused for a fraction of a GPU."""
+    """Raise Invalid for a fraction of a GPU."""
     if demand.get("gpu", 0) % 1000:
-        raise Refused("gpu: fractions of a GPU are not supported: ask for a whole number")
+        raise Invalid("gpu: fractions of a GPU are not supported: ask for a whole number")
 
 
 class Body(BaseModel):
@@ -280,18 +280,18 @@ class JobRequest(JobFields):
         )  # fmt: skip
 
     def work(self) -> tuple[int, Work]:
-        """Return the number of tasks, and what they run. Raises Refused."""
+        """Return the number of tasks, and what they run. Raises Invalid."""
         given = [self.tasks is not None, self.array is not None, bool(self.values), self.nodes is not None]
         if sum(given) > 1 or (self.ray and any(given[1:])):
-            raise Refused("tasks: give one of tasks, array, values and nodes; a Ray program has only tasks")
+            raise Invalid("tasks: give one of tasks, array, values and nodes; a Ray program has only tasks")
         if self.nodes is not None and self.fit:
-            raise Refused("fit: tasks go to different nodes, those that have room: leave out fit, or nodes")
+            raise Invalid("fit: tasks go to different nodes, those that have room: leave out fit, or nodes")
         sent = None if self.sent is None else Call(self.sent.session, self.sent.payload, self.sent.fetch)
         same = {name: getattr(self, name) for name in OF_WORK}
         work = Work(numbered=any(given) and not self.ray, call=sent, size=self.size or [], **same)
         if self.array is None:
             return prod(map(len, self.values)) if self.values else self.nodes or (1 if self.tasks is None else self.tasks), work
-        with failing("array: ", ValueError, to=Refused):
+        with failing("array: ", ValueError, to=Invalid):
             indices = read_array(self.array)
         return len(indices), work.with_indices(indices)
 
