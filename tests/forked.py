@@ -284,9 +284,3 @@ if __name__ == "__main__":
     gc.freeze()  # what is looked through is copied
     _become(_serve(socket.socket(fileno=int(sys.argv[1]))))
     _end_as(main)
-
-
-def status_of(refusal):
-    """The exit status that goes with an error: 2 for wrong usage, such as an option that is wrong whatever the state, else 1."""
-    of_state = "no node has any" in refusal or "there is no job" in refusal
-    return 2 if (refusal.startswith("fairlead: --") and not of_state) or refusal.endswith(" -h`\n") else 1

@@ -126,7 +126,7 @@ def test_one_that_runs_and_one_whose_supervisor_is_stopped(idle):
 def test_it_checks_a_folder_here_and_no_scheduler_elsewhere(idle):
     result = idle.call("--url", "https://lab1:7373", "doctor")
     why = "doctor checks a data folder of this machine: name it with --home, or --system, instead of --url"
-    assert (result.returncode, result.stdout, result.stderr) == (1, "", f"fairlead: {why}\n")
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", f"fairlead: {why}\n")
 
 
 def test_the_scheduler_of_the_machine_is_asked_where_it_answers():

@@ -20,7 +20,7 @@ from fairlead.disk_room import room_on
 from fairlead.engines.local.machine import this_machine
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.policies.registry import find_policy
-from forked import Fairlead, run, status_of
+from forked import Fairlead, run
 
 ROOT = Path(__file__).parent.parent
 
@@ -645,39 +645,47 @@ def test_a_disk_that_an_output_fills_is_rescued(live_on_a_disk, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "status", "says"),
     [
-        (["run", "-q", "C", "--", "true"], "there is no queue 'C': choose one of A, B, lab"),
-        (["run", "-q", "A", "--cpu", "x", "--", "true"], "cpu: 'x' is not a quantity"),
-        (["run", "-q", "A", "--cpu", "-1", "--", "true"], "cpu: -1 is negative"),
-        (["run", "-q", "A", "--gpu", "0.5", "--", "true"], "ask for a whole number"),
-        (["run", "-q", "A", "--resource", "fpga=1", "--", "true"], "--resource fpga: no node has any: there is cpu, memory"),
-        (["run", "-q", "A", "--resource", "fpga", "--", "true"], "write NAME=VALUE"),
-        (["run", "-q", "A", "--on", "zone", "--", "true"], "write NAME=VALUE"),
-        (["submit", "-q", "A", "--tasks", "0", "--", "true"], "--tasks: 0: use a number from 1 to 1,000,000"),
-        (["submit", "-q", "A", "--tasks", "99999999", "--", "true"], "--tasks: 99999999: use a number from 1"),
-        (["submit", "-q", "A", "--priority", "1000001", "--", "true"], "--priority: 1000001: use a number from -1000000"),
-        (["jobs", "--status", "done"], "--status 'done': write one of waiting, held, "),
-        (["submit", "-q", "A", "--retries", "-1", "--", "true"], "--retries: -1: use a number from 0 to 100"),
-        (["submit", "-q", "A", "--time-limit", "0", "--", "true"], "--time-limit: 0 seconds: use more than 0"),
-        (["submit", "-q", "A", "--after", "77777", "--", "true"], "--after: there is no job 77777"),
-        (["submit", "-q", "A", "--gang", "--at-most", "2", "--", "true"], "--at-most: a gang starts all its tasks"),
-        (["cancel", "77777"], "there is no job 77777"),
+        (["run", "-q", "C", "--", "true"], 1, "there is no queue 'C': choose one of A, B, lab"),
+        (["run", "-q", "A", "--cpu", "x", "--", "true"], 2, "cpu: 'x' is not a quantity"),
+        (["run", "-q", "A", "--cpu", "-1", "--", "true"], 2, "cpu: -1 is negative"),
+        (["run", "-q", "A", "--gpu", "0.5", "--", "true"], 2, "ask for a whole number"),
+        (["run", "-q", "A", "--resource", "fpga=1", "--", "true"], 1, "--resource fpga: no node has any: there is cpu, memory"),
+        (["run", "-q", "A", "--resource", "fpga", "--", "true"], 2, "write NAME=VALUE"),
+        (["run", "-q", "A", "--on", "zone", "--", "true"], 2, "write NAME=VALUE"),
+        (["submit", "-q", "A", "--tasks", "0", "--", "true"], 2, "--tasks: 0: use a number from 1 to 1,000,000"),
+        (["submit", "-q", "A", "--tasks", "99999999", "--", "true"], 2, "--tasks: 99999999: use a number from 1"),
+        (["submit", "-q", "A", "--priority", "1000001", "--", "true"], 2, "--priority: 1000001: use a number from -1000000"),
+        (["jobs", "--status", "done"], 2, "--status 'done': write one of waiting, held, "),
+        (["submit", "-q", "A", "--retries", "-1", "--", "true"], 2, "--retries: -1: use a number from 0 to 100"),
+        (["submit", "-q", "A", "--time-limit", "0", "--", "true"], 2, "--time-limit: 0 seconds: use more than 0"),
+        (["submit", "-q", "A", "--after", "77777", "--", "true"], 1, "--after: there is no job 77777"),
+        (["submit", "-q", "A", "--gang", "--at-most", "2", "--", "true"], 2, "--at-most: a gang starts all its tasks"),
+        (["cancel", "77777"], 1, "there is no job 77777"),
         (
             ["why", "spark"],
+            1,
             "'spark' is not a job: write a number or name as listed by `fairlead jobs`, or 12.3 for a task; `fairlead framew",
         ),
-        (["logs", "77777"], "there is no job 77777"),
-        (["logs", "x.y"], "'x.y' is not a job: write a number or name"),
-        (["run", "-q", "A", "--", "echo", ":::", "a"], "::: is for several tasks, and `run` has one: use `fairlead submit`"),
-        (["submit", "-q", "A", "--nodes", "2", "--strict", "--", "true"], "1 node could hold a task of cpu=1 memory=1Gi, not 2"),
+        (["why", "1.3"], 2, "1.3: a job is explained as a whole: write 1"),
+        (["logs", "77777"], 1, "there is no job 77777"),
+        (["logs", "x.y"], 1, "'x.y' is not a job: write a number or name"),
+        (["submit", "-q", "A", "--", "echo", ":::"], 2, "::: what? Write words after it"),
+        (["submit", "-q", "A", "--", "echo", "::::", "/dev/null"], 1, ":::: /dev/null: is empty: name a file with a word per"),
+        (["run", "-q", "A", "--", "echo", ":::", "a"], 2, "::: is for several tasks, and `run` has one: use `fairlead submit`"),
+        (
+            ["submit", "-q", "A", "--nodes", "2", "--strict", "--", "true"],
+            1,
+            "1 node could hold a task of cpu=1 memory=1Gi, not 2",
+        ),
     ],
 )
-def test_bad_input_gets_one_line_and_changes_nothing(shared, command, monkeypatch, arguments, says):
+def test_bad_input_gets_one_line_and_changes_nothing(shared, command, monkeypatch, arguments, status, says):
     monkeypatch.setenv("FAIRLEAD_HOME", str(shared.home))
     before = shared.ask("jobs", limit=1000)
     result = command(*arguments)
-    assert result.returncode == status_of(result.stderr)
+    assert result.returncode == status
     assert re.search(re.escape(says), result.stderr), result.stderr
     assert result.stderr.startswith("fairlead: ")
     assert result.stderr.count("\n") == 1
@@ -981,9 +989,9 @@ def test_jobs_tasks_and_queues_are_cancelled(idle):
     missing = idle.newest() + 99
     assert idle.call("cancel", f"{other}", f"{missing}").stderr == f"fairlead: there is no job {missing}\n"
     assert idle.job(other)["status"] == "running", "all that were named, or none"
-    for wrong in ([], ["x"], [f"{a}.5-2"], [f"{a}."]):
+    for wrong, status in (([], 2), (["x"], 1), ([f"{a}.5-2"], 2), ([f"{a}."], 1)):
         result = idle.call("cancel", *wrong)
-        assert (result.returncode, result.stderr.count("\n")) == (status_of(result.stderr), 1)
+        assert (result.returncode, result.stderr.count("\n")) == (status, 1)
     assert "no queue 'Z'" in idle.call("cancel", "-q", "Z").stderr
 
 

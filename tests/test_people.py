@@ -44,7 +44,7 @@ from fairlead.service.api.access import ROUTES, Who
 from fairlead.service.api.calls import end_session
 from fairlead.service.configuration_warnings import configuration_warnings
 from fairlead.service.connections.listening import CannotListen, open_socket
-from forked import run, status_of
+from forked import run
 from machine import PEOPLE, SOCKET
 
 
@@ -717,24 +717,24 @@ def test_a_port_of_ones_own_scheduler_takes_a_token(live):
 
 
 @pytest.mark.parametrize(
-    ("options", "why"),
+    ("options", "status", "why"),
     [
-        (["--listen", "0.0.0.0:0"], "others on the network could read everything"),
-        (["--listen", "nonsense"], "write HOST:PORT"),
-        (["--mesos", ":5050"], "--mesos ':5050': write HOST:PORT"),
-        (["--nodes", ":7374"], "--nodes ':7374': write HOST:PORT"),
-        (["--listen", "127.0.0.1:0", "--port", "0"], "write one of them"),
-        (["--tls-cert", "x.pem"], "for which port"),
-        (["--tls-key", "x.pem"], "needs the certificate"),
-        (["--name", "a.example"], "--name: needs --listen HOST:PORT"),
-        (["--insecure"], "--insecure: needs --listen or --mesos, without --tls-cert"),
-        (["--lost-after", "9"], "--lost-after: needs --nodes or --engine ray"),
-        (["--listen", "127.0.0.1:0", "--tls-cert", "x.pem"], "x.pem: not a certificate"),
+        (["--listen", "0.0.0.0:0"], 2, "others on the network could read everything"),
+        (["--listen", "nonsense"], 2, "write HOST:PORT"),
+        (["--mesos", ":5050"], 2, "--mesos ':5050': write HOST:PORT"),
+        (["--nodes", ":7374"], 2, "--nodes ':7374': write HOST:PORT"),
+        (["--listen", "127.0.0.1:0", "--port", "0"], 2, "write one of them"),
+        (["--tls-cert", "x.pem"], 2, "for which port"),
+        (["--tls-key", "x.pem"], 2, "needs the certificate"),
+        (["--name", "a.example"], 2, "--name: needs --listen HOST:PORT"),
+        (["--insecure"], 2, "--insecure: needs --listen or --mesos, without --tls-cert"),
+        (["--lost-after", "9"], 2, "--lost-after: needs --nodes or --engine ray"),
+        (["--listen", "127.0.0.1:0", "--tls-cert", "x.pem"], 1, "x.pem: not a certificate"),
     ],
 )
-def test_a_place_to_listen_that_will_not_do(options, why, shared, tmp_path):
+def test_a_place_to_listen_that_will_not_do(options, status, why, shared, tmp_path):
     refused = shared.call("up", "--home", str(tmp_path / "home"), *options)
-    assert (refused.returncode, refused.stderr.count("\n")) == (status_of(refused.stderr), 1)
+    assert (refused.returncode, refused.stderr.count("\n")) == (status, 1)
     assert why in refused.stderr
 
 
@@ -779,20 +779,20 @@ def test_an_installed_service_is_started_anew_with_what_it_was_installed_with(co
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "why"),
+    ("text", "options", "status", "why"),
     [
-        (None, [], "no such file"),
-        ("nonsense = [", [], "fairlead.toml: not TOML"),
-        ("[[queue]]\nname = 'a/b'", [], "has no parent queue"),
-        ("", ["--listen", "0.0.0.0:7373"], "give a certificate with --tls-cert"),
-        ("", ["--listen", "0.0.0.0:7373", "--tls-cert", "none.pem"], "none.pem: not a certificate"),
+        (None, [], 1, "no such file"),
+        ("nonsense = [", [], 1, "fairlead.toml: not TOML"),
+        ("[[queue]]\nname = 'a/b'", [], 1, "has no parent queue"),
+        ("", ["--listen", "0.0.0.0:7373"], 2, "give a certificate with --tls-cert"),
+        ("", ["--listen", "0.0.0.0:7373", "--tls-cert", "none.pem"], 1, "none.pem: not a certificate"),
     ],
 )
-def test_what_up_would_refuse_is_not_installed(command, unit, text, options, why):
+def test_what_up_would_refuse_is_not_installed(command, unit, text, options, status, why):
     if text is not None:
         Path("fairlead.toml").write_text(text)
     refused = command("service", "install", "--config", "fairlead.toml", *options)
-    assert (refused.returncode, refused.stderr.count("\n")) == (status_of(refused.stderr), 1)
+    assert (refused.returncode, refused.stderr.count("\n")) == (status, 1)
     assert why in refused.stderr
     assert (unit.path.exists(), unit.told) == (False, [])
 

@@ -151,10 +151,7 @@ def test_what_cannot_be_launched_in_offers_is_refused():
             ["--offers", "all", "--framework", "refuse=x"],
             '--framework: \'x\' is not a duration: write seconds, or "30s", "5min", "2h", "1d", "1:30:00"',
         ),
-        (
-            ["--framework", "hoard"],
-            "--framework hoard: needs --offers, because no offers are made without it: add --offers all or queue names",
-        ),
+        (["--framework", "hoard"], "--framework hoard: needs --offers, or none are made: add --offers all or queue names"),
     ],
 )
 def test_the_command_says_what_is_wrong(options, wrong):

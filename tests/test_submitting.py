@@ -32,7 +32,6 @@ from fairlead.scheduler.facts import Configured, JobCancelled, JobsForgotten, Jo
 from fairlead.scheduler.snapshot import dump
 from fairlead.service.api.requests import JobRequest
 from fairlead.service.api.submitting import JobSubmission, Submitter, _Submission
-from forked import status_of
 from random_cases import cases
 from test_notebooks import begun
 from test_scheduling import World
@@ -378,6 +377,22 @@ def test_a_refused_line_of_slurm_is_named_once_and_as_it_is_written(idle, line, 
 
 
 @pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["--pack", "--spread"], "--pack and --spread exclude each other: give one of them"),
+        (["--grace soon"], "--grace 'soon' is not a duration"),
+        (["--fetch x"], "--fetch: only with --send"),
+        (["--notify-on never"], "--notify-on 'never': write one or more of start, failure, end"),
+    ],
+)
+def test_what_a_script_says_is_no_wrong_usage(idle, lines, said):
+    (idle.folder / "job.sh").write_text("\n".join(["#!/bin/sh", *(f"#FAIRLEAD {line}" for line in lines), "true"]))
+    refused = idle.call("submit", "-q", "A", "job.sh")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith(f"fairlead: {said}")
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (("nope.sh",), "nope.sh: no such program"),
@@ -450,31 +465,36 @@ def test_one_doubt_hides_no_other(idle):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "status", "said"),
     [
-        (("--at-most", "0", "--", "true"), "--at-most: 0: use a number from 1 to 1,000,000"),
-        (("--notify", "adalovelace", "--", "true"), "--notify adalovelace: neither an address nor a known command"),
-        (("--notify", " ", "--", "true"), "--notify ' ': is empty: name an https:// or mail address, or a command"),
-        (("",), "submit what? Write a command after `--`"),
-        (("--led", "--", "true"), "--led: only for a gang: give its number of nodes, or gang and tasks"),
-        (("--begin", "9999-12-31", "--", "true"), "--begin '9999-12-31' is too far away: write a time before the year 5000"),
-        (("--begin", "now+99999999999999d", "--", "true"), "--begin 'now+99999999999999d' is too far away"),
-        (("--begin", "", "--", "true"), "--begin '' is not a time: write now+1h, 16:00, 2026-05-01 or 2026-05-01T16:00"),
-        (("--pack", "--spread", "--", "true"), "--pack and --spread exclude each other"),
-        (("--bundles", "2", "--", "true"), "--bundles: only for Ray programs: add --ray"),
+        (("--at-most", "0", "--", "true"), 2, "--at-most: 0: use a number from 1 to 1,000,000"),
+        (("--notify", "adalovelace", "--", "true"), 2, "--notify adalovelace: neither an address nor a known command"),
+        (("--notify", " ", "--", "true"), 2, "--notify ' ': is empty: name an https:// or mail address, or a command"),
+        (("",), 2, "submit what? Write a command after `--`"),
+        (("--led", "--", "true"), 2, "--led: only for a gang: give its number of nodes, or gang and tasks"),
+        (("--begin", "9999-12-31", "--", "true"), 2, "--begin '9999-12-31' is too far away: write a time before the year 5000"),
+        (("--begin", "now+99999999999999d", "--", "true"), 2, "--begin 'now+99999999999999d' is too far away"),
+        (("--begin", "", "--", "true"), 2, "--begin '' is not a time: write now+1h, 16:00, 2026-05-01 or 2026-05-01T16:00"),
+        (("--pack", "--spread", "--", "true"), 2, "--pack and --spread exclude each other"),
+        (("--bundles", "2", "--", "true"), 2, "--bundles: only for Ray programs: add --ray"),
         (
             ("--ray", "--tasks", "2", "--", "true"),
+            2,
             "--tasks: a Ray program runs once: give the size of its placement group with --bundles",
         ),
-        (("--ray", "--bundle", "cpu", "--", "true"), "--bundle 'cpu': write NAME=VALUE"),
-        (("--ray", "--bundle", "cpu=1,cpu=2", "--", "true"), "--bundle: cpu is given twice: give each resource of a bundle once"),
-        (("--ray", "--bundle", "cpu=x", "--", "true"), "--bundle: cpu: 'x' is not a quantity: write a number"),
-        (("--ray", "--", "true"), "ray: no Ray cluster is available"),
+        (("--ray", "--bundle", "cpu", "--", "true"), 2, "--bundle 'cpu': write NAME=VALUE"),
+        (
+            ("--ray", "--bundle", "cpu=1,cpu=2", "--", "true"),
+            2,
+            "--bundle: cpu is given twice: give each resource of a bundle once",
+        ),
+        (("--ray", "--bundle", "cpu=x", "--", "true"), 2, "--bundle: cpu: 'x' is not a quantity: write a number"),
+        (("--ray", "--", "true"), 1, "ray: no Ray cluster is available"),
     ],
 )
-def test_what_is_most_likely_a_slip_is_refused(idle, words, said):
+def test_what_is_most_likely_a_slip_is_refused(idle, words, status, said):
     refused = idle.call("submit", "-q", "A", *words)
-    assert refused.returncode == status_of(refused.stderr)
+    assert refused.returncode == status
     assert refused.stderr.startswith(f"fairlead: {said}")
 
 
@@ -550,6 +570,11 @@ def test_at_most_so_many_run_and_edits_change_that(idle):
     go.touch()
     assert idle.call("wait", f"{job}").returncode == 0
     assert "has ended: `fairlead rerun" in idle.call("edit", f"{job}", "--priority", "1").stderr
+    gang = idle.submit("-q", "A", "-n", "2", "--gang", "--hold", "--", "true")
+    refused = idle.call("edit", f"{gang}", "--at-most", "2")
+    said = f"fairlead: job {gang} is a gang, which starts all its tasks at once: omit --at-most\n"
+    assert (refused.returncode, refused.stderr) == (1, said)
+    idle.ok("cancel", f"{gang}")
 
 
 def test_a_held_job_is_edited_and_released(idle):

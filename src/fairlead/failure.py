@@ -1,14 +1,19 @@
-"""The exception that a command ends with: one line on standard error and exit status 1, or 2 for an option."""
+"""The exceptions that a command ends with: one line on standard error, and exit status 1, or 2 for wrong usage."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class Failure(Exception):
-    """What a person can put right; the message names the fault, its place and the remedy.
+    """What a person can put right; the message names the fault, its place and the remedy."""
 
-    It begins with an option only if that is wrong whatever the state; the exit status is then 2.
-    """
+    exit_status = 1
+
+
+class WrongUsage(Failure):
+    """A command line that is malformed or contradicts itself, whatever the scheduler and files say."""
+
+    exit_status = 2
 
 
 @contextmanager

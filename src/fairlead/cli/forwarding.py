@@ -15,7 +15,7 @@ from fairlead.cli.scheduler import say
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.client.streams import Stream
-from fairlead.failure import Failure, failing
+from fairlead.failure import WrongUsage, failing
 from fairlead.sockets import account_of_caller, uid_of_caller
 
 MOST_CONNECTIONS = 64
@@ -29,7 +29,7 @@ def read_port(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"([0-9]{1,5})(?::([0-9]{1,5}))?", text)
     here, there = (int(match[1]), int(match[2] or match[1])) if match else (-1, -1)
     if match is None or max(here, there) >= 2**16:
-        raise Failure(f"--port {text}: write the port here, such as 8888, or with the program's own, 8888:80; 0 for any")
+        raise WrongUsage(f"--port {text}: write the port here, such as 8888, or with the program's own, 8888:80; 0 for any")
     return here, there
 
 

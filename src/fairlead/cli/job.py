@@ -8,7 +8,7 @@ from typing import Any, get_args
 from fairlead.cli.selection import all_tasks
 from fairlead.cli.tables import age, cpu_time, exact_span, memory, plain_table, quantities, show
 from fairlead.client.connection import Connection
-from fairlead.failure import Failure
+from fairlead.failure import Failure, WrongUsage
 from fairlead.model.api_types import TaskStatus
 from fairlead.plain_text import moment, plain, span
 
@@ -26,12 +26,12 @@ def find_tasks(
     With `indices`, tasks are ordered by index, otherwise by status as in `ORDER`. Raises Failure for options that are wrong.
     """
     if status is not None and status not in get_args(TaskStatus):
-        raise Failure(f"--status {status!r}: write one of {', '.join(get_args(TaskStatus))}")
+        raise WrongUsage(f"--status {status!r}: write one of {', '.join(get_args(TaskStatus))}")
     path = f"/v1/jobs/{job['id']}/tasks"
     if indices is not None:
         match = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", indices)
         if match is None:
-            raise Failure(f"--tasks {indices!r}: write an index, or a range such as 100-200")
+            raise WrongUsage(f"--tasks {indices!r}: write an index, or a range such as 100-200")
         first, last = int(match[1]), int(match[2] or match[1])
         if job["indices"]:
             return [task for task in all_tasks(connection, job["id"], status) if first <= task["known_as"] <= last][:10_000], 0

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fairlead.failure import Failure, failing
+from fairlead.failure import WrongUsage, failing
 
 OPTIONS = (
     "cpu", "memory", "gpu", "tasks", "nodes", "array", "at_most", "name", "group", "priority", "on", "prefer", "time_limit",
@@ -47,18 +47,18 @@ def job_request(options: Mapping[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in os.environ.items() if options["export_all"] and name not in sent}
     command, values = with_lists(options["command"])
     if values and "tasks" not in options:
-        raise Failure("::: is for several tasks, and `run` has one: use `fairlead submit`, then `fairlead logs -f --all JOB`")
+        raise WrongUsage("::: is for several tasks, and `run` has one: use `fairlead submit`, then `fairlead logs -f --all JOB`")
     work = encoded({"argv": command, "cwd": str(folder), "env": sent, "exported": rest} | ({"values": values} if values else {}))
     more = {name: options[name] for name in ("gang", "led", "exit_done", "revocable", "hold", "ray") if options.get(name)}
     fits = [name for name in ("pack", "spread") if options.get(name)]
     if len(fits) > 1:
-        raise Failure("--pack and --spread exclude each other: give one of them")
+        raise WrongUsage("--pack and --spread exclude each other: give one of them")
     more |= {"fit": fits[0]} if fits else {}
     more |= {name: options[name] for name in ("at_most", "array", "nodes", "signal") if options.get(name) is not None}
     if sum([options.get("tasks") is not None, "array" in more, "nodes" in more, bool(values)]) > 1:
-        raise Failure("--tasks, --array, --nodes and ::: exclude each other: give one of them")
+        raise WrongUsage("--tasks, --array, --nodes and ::: exclude each other: give one of them")
     if "nodes" in more and fits:
-        raise Failure(f"--{fits[0]}: tasks of --nodes go to different nodes: omit one of them")
+        raise WrongUsage(f"--{fits[0]}: tasks of --nodes go to different nodes: omit one of them")
     if options.get("grace") is not None:
         more["grace"] = seconds("--grace", options["grace"])
     return {**demand(options), **work, "strict": options["strict"], **more}
@@ -69,10 +69,10 @@ def _with_bundles(options: Mapping[str, Any]) -> Mapping[str, Any]:
     if not options.get("ray"):
         for option in ("bundle", "bundles"):
             if options.get(option):
-                raise Failure(f"--{option}: only for Ray programs: add --ray")
+                raise WrongUsage(f"--{option}: only for Ray programs: add --ray")
         return options
     if options.get("tasks") is not None:
-        raise Failure("--tasks: a Ray program runs once: give the size of its placement group with --bundles")
+        raise WrongUsage("--tasks: a Ray program runs once: give the size of its placement group with --bundles")
     found = {**options, "gang": True, "tasks": options.get("bundles") or 1}
     bundle = _bundle([each.strip() for each in (options.get("bundle") or "").split(",") if each.strip()])
     more = [f"{name}={amount}" for name, amount in bundle.items() if name not in ("cpu", "memory", "gpu")]
@@ -86,8 +86,8 @@ def _bundle(values: list[str]) -> dict[str, str]:
 
     bundle = pairs("--bundle", values)
     if twice := [name for name in bundle if sum(value.partition("=")[0] == name for value in values) > 1]:
-        raise Failure(f"--bundle: {twice[0]} is given twice: give each resource of a bundle once")
-    with failing("--bundle: ", ValueError):
+        raise WrongUsage(f"--bundle: {twice[0]} is given twice: give each resource of a bundle once")
+    with failing("--bundle: ", ValueError, to=WrongUsage):
         for name, amount in bundle.items():
             parse_quantity(name, amount)
     return bundle
@@ -120,7 +120,7 @@ def check_memory(text: str) -> None:
     with contextlib.suppress(ValueError):  # the scheduler says what is wrong with it
         if 0 < parse_quantity("memory", text) < LEAST_MEMORY:
             number = text.strip().rstrip("KMGTikmB ")
-            raise Failure(f"--memory {text}: is less than 1Mi, in which no program runs: write {number}Mi or {number}Gi")
+            raise WrongUsage(f"--memory {text}: is less than 1Mi, in which no program runs: write {number}Mi or {number}Gi")
 
 
 def labels(option: str, values: Iterable[str]) -> dict[str, list[str]]:
@@ -134,7 +134,7 @@ def seconds(option: str, text: str | None) -> float | None:
         return None
     from fairlead.model.quantity import parse_seconds
 
-    with failing(f"{option} ", ValueError):
+    with failing(f"{option} ", ValueError, to=WrongUsage):
         return parse_seconds(text)
 
 
@@ -145,9 +145,9 @@ def moment(option: str, text: str, past: bool = False) -> float:
     """
     found, here = _moment(text, past), f"{option}{' ' * bool(option)}{text!r}"
     if found is None:
-        raise Failure(f"{here} is not a time: write {'2h' if past else 'now+1h'}, 16:00, 2026-05-01 or 2026-05-01T16:00")
+        raise WrongUsage(f"{here} is not a time: write {'2h' if past else 'now+1h'}, 16:00, 2026-05-01 or 2026-05-01T16:00")
     if found >= LATEST:
-        raise Failure(f"{here} is too far away: write a time before the year 5000")
+        raise WrongUsage(f"{here} is too far away: write a time before the year 5000")
     return max(0.0, found)
 
 
@@ -180,7 +180,7 @@ def pairs(option: str, values: Iterable[str]) -> dict[str, str]:
     """Read values of the form NAME=VALUE. Raises Failure."""
     wrong = [value for value in values if not value.partition("=")[0] or "=" not in value]
     if wrong:
-        raise Failure(f"{option} {wrong[0]!r}: write NAME=VALUE")
+        raise WrongUsage(f"{option} {wrong[0]!r}: write NAME=VALUE")
     return {name: value for name, _, value in (pair.partition("=") for pair in values)}
 
 
@@ -188,7 +188,7 @@ def _variables(values: Iterable[str]) -> dict[str, str]:
     """Read --env; a name without a value takes that of this process."""
     missing = [value for value in values if "=" not in value and value not in os.environ]
     if missing:
-        raise Failure(f"--env {missing[0]!r}: this variable is not set here: write NAME=VALUE to set one")
+        raise WrongUsage(f"--env {missing[0]!r}: this variable is not set here: write NAME=VALUE to set one")
     return pairs("--env", [value if "=" in value else f"{value}={os.environ[value]}" for value in values])
 
 
@@ -197,6 +197,6 @@ def _after(values: Iterable[str]) -> list[dict[str, Any]]:
     for value in values:
         job, _, how = value.rpartition(":") if value.endswith(ENDS) else (value, "", "success")
         if not job or re.match("[0-9]+:", job):
-            raise Failure(f"--after {value!r}: write JOB, JOB:failure, JOB:end, JOB:start or JOB:index, such as 12 or train:end")
+            raise WrongUsage(f"--after {value!r}: write JOB, JOB:failure, JOB:end, JOB:start or JOB:index, such as train:end")
         found.append({"job": int(job) if re.fullmatch("[0-9]{1,15}", job) else job, "how": how})
     return found

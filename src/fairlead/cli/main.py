@@ -1,7 +1,6 @@
 """`fairlead`: the command line. :mod:`fairlead.cli.commands` has the commands; only the one that is asked for is imported."""
 
 import os
-import re
 import sys
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
@@ -150,10 +149,7 @@ def _fairlead(
 
 
 def main() -> None:
-    """Run the command line. An error is one line on standard error; exit status 1, or 2 for wrong usage.
-
-    A message that begins with an option is about how that is written, which is wrong usage.
-    """
+    """Run the command line. An error is one line on standard error; exit status 1, or 2 for wrong usage."""
     if sys.platform == "win32":
         _fail("fairlead runs on Linux, and this is Windows: use WSL, a Linux within Windows")
     handle_interrupts()
@@ -167,12 +163,11 @@ def _run() -> None:
         parsing.read_values(command)
         command()
     except Failure as error:
-        _fail(str(error))
+        _fail(str(error), error.exit_status)
     except ServiceError as error:
         from fairlead.cli.job_options import with_option_names
 
-        of_state = error.status != 422 and re.match("demand: [^ ]+: |after: ", str(error))
-        _fail(with_option_names(str(error)), 1 if of_state else None)
+        _fail(with_option_names(str(error)), 2 if error.status == 422 else 1)  # 422: whatever the state
     except KeyboardInterrupt:
         sys.exit(130)
     except SystemError as error:  # an interrupt inside compiled code arrives as this
@@ -184,6 +179,6 @@ def _run() -> None:
         sys.exit(130)
 
 
-def _fail(message: str, code: int | None = None) -> NoReturn:
+def _fail(message: str, code: int = 1) -> NoReturn:
     print(f"fairlead: {plain_lines(message)}", file=sys.stderr)
-    sys.exit(code or (2 if message.startswith("--") else 1))
+    sys.exit(code)

@@ -16,7 +16,6 @@ from pathlib import Path
 from msgspec.structs import replace
 
 import fairlead
-from fairlead.cli.parsing import USAGE
 from fairlead.cli.scheduler import say
 from fairlead.data_folder import home_folder, make_home, remove_folder, write_private
 from fairlead.engines.local.checkpoints import shared_checkpoints
@@ -34,7 +33,7 @@ from fairlead.engines.local.member import (
 from fairlead.engines.local.messages import PROTOCOL
 from fairlead.engines.remote.joining import DEFAULT_PORT, Joined, Request, ask, ask_to_join
 from fairlead.engines.remote.keys import NotAdmitted, certificate_in, make_certificate, sign
-from fairlead.failure import Failure, failing
+from fairlead.failure import Failure, WrongUsage, failing
 from fairlead.journal import head
 from fairlead.model.documents import read_configuration
 from fairlead.model.quantity import round_quantity
@@ -276,5 +275,5 @@ def _host_and_port(address: str) -> tuple[str, int]:
     if not colon or address.endswith("]"):
         host, port = address, str(DEFAULT_PORT)
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise USAGE(f"{address!r}: write HOST:PORT, as given to `fairlead up --nodes`")
+        raise WrongUsage(f"{address!r}: write HOST:PORT, as given to `fairlead up --nodes`")
     return host.removeprefix("[").removesuffix("]"), int(port)

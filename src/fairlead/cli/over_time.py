@@ -12,7 +12,7 @@ from fairlead.cli.job_options import seconds
 from fairlead.cli.reports import check_page, write_page
 from fairlead.cli.scheduler import connect, print_json
 from fairlead.cli.terminal import progress, width
-from fairlead.failure import Failure
+from fairlead.failure import WrongUsage
 
 REPORT_TIMEOUT_SECONDS = 900.0
 """Time that the scheduler may take for reports on the past: it reads the whole journal."""
@@ -47,7 +47,7 @@ def _of_journal(path: Path, length: float, bound: float) -> Any:
 def _seconds(option: str, text: str) -> float:
     found = seconds(option, text)
     if not found:
-        raise Failure(f'{option} {text!r}: must be more than 0: write "7d", "12h", "30min"')
+        raise WrongUsage(f'{option} {text!r}: must be more than 0: write "7d", "12h", "30min"')
     if found > LONGEST:
-        raise Failure(f"{option} {text!r}: is longer than ten years: write at most {LONGEST / 86400:.0f}d")
+        raise WrongUsage(f"{option} {text!r}: is longer than ten years: write at most {LONGEST / 86400:.0f}d")
     return found

@@ -6,7 +6,7 @@ Typer reads each value with pydantic, and importing that takes 85 ms of CPU, mor
 from collections.abc import Callable
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 from typer.main import get_command
@@ -36,7 +36,6 @@ NAMED_METAVARS = {
     "offers": "QUEUES",
     "framework": "KEY=VALUE,...",
     "revoke": "on|off|on,off",
-    "engine": "local|ray",
     "scale": "NUMBER",
     "nodes": "N",
     "seed": "N",
@@ -68,7 +67,7 @@ def _declared(function: Any) -> dict[str, tuple[Any, ParameterInfo]]:
     for name, hint in (get_type_hints(function, include_extras=True) if function else {}).items():
         if get_origin(hint) is Annotated:
             kind, *extras = get_args(hint)
-            if get_origin(kind) is UnionType:
+            if get_origin(kind) in (Union, UnionType):
                 kind = next(each for each in get_args(kind) if each is not type(None))
             found[name] = kind, next(each for each in extras if isinstance(each, ParameterInfo))
     return found

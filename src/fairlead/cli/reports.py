@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import fairlead
-from fairlead.failure import Failure, failing
+from fairlead.failure import WrongUsage, failing
 from fairlead.html_page import signed
 
 
@@ -17,7 +17,7 @@ def made_by() -> dict[str, str]:
 def check_page(option: str, path: Path | None) -> None:
     """Raise Failure for a report whose name does not end in .html."""
     if path is not None and path.suffix.lower() not in (".html", ".htm"):
-        raise Failure(f"{option} {path}: writes HTML: name a file that ends in .html")
+        raise WrongUsage(f"{option} {path}: writes HTML: name a file that ends in .html")
 
 
 def write_page(path: Path, body: str) -> None:

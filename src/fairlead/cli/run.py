@@ -27,7 +27,7 @@ from fairlead.client.connection import Connection
 from fairlead.client.jobs import SubmittedJob
 from fairlead.client.service_error import ServiceError
 from fairlead.client.waiting import sentence_of_waiting
-from fairlead.failure import Failure
+from fairlead.failure import Failure, WrongUsage
 from fairlead.plain_text import plain_lines, span
 
 if TYPE_CHECKING:
@@ -150,11 +150,11 @@ def run_job(options: dict[str, Any]) -> int:
     nodes = options["nodes"]
     for one in ("pty", "port"):
         if options[one] and nodes is not None:
-            raise Failure(f"--{one}: for one task, not one on each of several nodes: omit --nodes")
+            raise WrongUsage(f"--{one}: for one task, not one on each of several nodes: omit --nodes")
     kind: standard_input.Kind = "terminal" if options["pty"] else standard_input.kind_of_input() if nodes is None else ""
     idle = seconds("--idle", options["idle"])
     if idle == 0:
-        raise Failure("--idle 0: write how long, such as 30m, or omit it")
+        raise WrongUsage("--idle 0: write how long, such as 30m, or omit it")
     here, there = (None, None) if options["port"] is None else read_port(options["port"])
     with connect() as connection:
         size = [*standard_input.size_of_terminal().values()] if options["pty"] else None

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fairlead.cli.job_options import seconds
+from fairlead.failure import WrongUsage, failing
 from fairlead.plain_text import plain
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ def connect(timeout: float | None = None) -> "Connection":
     """Connect to the scheduler; `timeout` bounds each answer, in seconds."""
     from fairlead.client.connection import RETRY_SECONDS, TIMEOUT_SECONDS, Connection
 
-    wait = seconds("FAIRLEAD_WAIT", os.environ.get("FAIRLEAD_WAIT") or None)
+    with failing("", WrongUsage):  # of the environment, not of the command line
+        wait = seconds("FAIRLEAD_WAIT", os.environ.get("FAIRLEAD_WAIT") or None)
     retry_seconds = RETRY_SECONDS if wait is None else wait
     say = partial(print, "fairlead: the scheduler is starting", file=sys.stderr)
     return Connection(None, retry_seconds, TIMEOUT_SECONDS if timeout is None else timeout, say)

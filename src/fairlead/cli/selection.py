@@ -12,7 +12,7 @@ from fairlead.cli.commands.options import option, queue_option
 from fairlead.cli.job_options import moment
 from fairlead.cli.parsing import USAGE
 from fairlead.client.connection import Connection
-from fairlead.failure import Failure
+from fairlead.failure import Failure, WrongUsage
 from fairlead.plain_text import plain
 
 PAGE, PAGE_OF_TASKS = 1000, 10_000
@@ -75,9 +75,8 @@ def _read(options: dict[str, Any]) -> Selection:
     text = " ".join(f"--{name} {','.join(value) if name == 'status' else value}" for name, value in asked.items())
     if "status" in asked:
         asked["status"], known = [word for each in asked["status"] for word in each.split(",")], values.statuses_of_jobs()
-        for word in asked["status"]:
-            if word not in known:
-                raise Failure(f"--status {plain(word)!r}: write one of {', '.join(known)}")
+        if wrong := [word for word in asked["status"] if word not in known]:
+            raise WrongUsage(f"--status {plain(wrong[0])!r}: write one of {', '.join(known)}")
     if "since" in asked:
         asked["since"] = moment("--since", asked["since"], past=True)
     return Selection(asked, plain(text))
@@ -179,5 +178,5 @@ def index_of(task: str) -> str:
 def whole_job(connection: Connection, job: str, verb: str, more: str = "", unfinished: bool = False) -> int:
     """Read the number or name of a whole job, as :func:`place_of`. Raises Failure for a task."""
     if index_of(job):
-        raise Failure(f"{job}: {verb} as a whole: write {job.partition('.')[0]}")
+        raise WrongUsage(f"{job}: {verb} as a whole: write {job.partition('.')[0]}")
     return place_of(connection, job, more, unfinished)[0]

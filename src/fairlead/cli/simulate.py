@@ -14,7 +14,7 @@ from fairlead.cli.job_options import seconds
 from fairlead.cli.reports import check_page, made_by, write_page
 from fairlead.cli.scheduler import say
 from fairlead.cli.terminal import progress, width
-from fairlead.failure import Failure, failing
+from fairlead.failure import Failure, WrongUsage, failing
 from fairlead.model.documents import read_half_life
 from fairlead.model.quantity import plain_number
 from fairlead.plain_text import plain_lines
@@ -99,8 +99,12 @@ def _points(
     """Return the simulations that the options ask for, in the order of their results."""
     framework = _framework(asked.offers, asked.framework)
     if asked.node and not any(sizes):
-        raise Failure(f"--node {asked.node}: needs --nodes, the number of such machines: add it")
+        raise WrongUsage(f"--node {asked.node}: needs --nodes, the number of such machines: add it")
+    with failing("", TraceError, to=WrongUsage):
+        synthetic_nodes(0, asked.node or DEFAULT_NODE)
     given = asked.columns  # a file, or the name of a mapping that is known
+    if given and asked.kind not in (None, "table"):
+        raise WrongUsage(f"--columns {given}: is for tables, not --format {asked.kind}: omit one of them")
     source = (trace, asked.kind or "", str(given.absolute() if given.exists() else given) if given else "")
     seeds = _drawing_seeds(source, scales, _numbers("--seed", asked.seed, int))
     begin = seconds("--from", asked.start or None) or 0.0
@@ -134,17 +138,15 @@ def _drawing_seeds(source: tuple[str, str, str], scales: list[float], seeds: lis
 
 def _half_life(text: str) -> float | None:
     """Read --history; None for that of the configuration."""
-    with failing("--history: ", ValueError):
+    with failing("--history: ", ValueError, to=WrongUsage):
         return read_half_life(text) if text else None
 
 
 def _framework(offers: str, framework: str) -> str:
     """Return how frameworks answer. Raises Failure if that is invalid, or nobody makes offers."""
     if framework and not offers:
-        raise Failure(
-            f"--framework {framework}: needs --offers, because no offers are made without it: add --offers all or queue names"
-        )
-    with failing("--framework: ", ValueError):
+        raise WrongUsage(f"--framework {framework}: needs --offers, or none are made: add --offers all or queue names")
+    with failing("--framework: ", ValueError, to=WrongUsage):
         parse_answers(offers, framework or DEFAULT_ANSWERS)
     return framework or DEFAULT_ANSWERS
 
@@ -173,7 +175,7 @@ def _update(bars: Progress, bar: Any, done: float, of: float = 1.0) -> None:
 
 
 def _check_policies(points: list[Point]) -> None:
-    with failing("--policy: ", PolicyError):
+    with failing("--policy: ", PolicyError, to=WrongUsage):
         for policy in filter(None, dict.fromkeys(point.policy for point in points)):  # "": as configured
             check_policy(policy)
 
@@ -183,7 +185,6 @@ def _check_points(points: list[Point]) -> None:
     _check_policies(points)
     for point in {(point.config, point.changes, point.nodes > 0): point for point in points}.values():
         workload = point.configured(read_source(*point.source))
-        synthetic_nodes(0, point.node)  # raises at once if it is wrong
         if not all(baseline_of(each.policy) for each in points):
             check_leaves(workload)
 
@@ -192,7 +193,7 @@ def _modes(revoke: str) -> list[list[str]]:
     """Read --revoke: the changes of the configuration for preemption, and against it."""
     modes = revoke.split(",") if revoke else []
     if not set(modes) <= {"on", "off"}:
-        raise Failure(f"--revoke {revoke!r}: write on, off, or on,off to compare")
+        raise WrongUsage(f"--revoke {revoke!r}: write on, off, or on,off to compare")
     return [[f"scheduler.revoke={'true' if mode == 'on' else 'false'}"] for mode in modes] or [[]]
 
 
@@ -202,5 +203,5 @@ def _numbers(option: str, text: str, kind: Callable[[str], Any]) -> list[Any]:
         if any(x < 0 for x in found) or (option in ("--scale", "--speed") and not all(found)):
             raise ValueError
     except ValueError:
-        raise TraceError(f"{option} {text!r}: write numbers separated by commas, such as 1,2,4") from None
+        raise WrongUsage(f"{option} {text!r}: write numbers separated by commas, such as 1,2,4") from None
     return found

@@ -25,7 +25,7 @@ from fairlead.client.connection import Connection
 from fairlead.client.environment import configured_recipient
 from fairlead.client.notify import EVENTS, NotifyError, recipient, request
 from fairlead.client.service_error import ServiceError
-from fairlead.failure import Failure, failing
+from fairlead.failure import Failure, WrongUsage, failing
 from fairlead.plain_text import listed
 
 NOT_IN_SCRIPTS = ("--when", "--jobs", "--help")
@@ -78,22 +78,22 @@ def _check_line(ctx: typer.Context, places: dict[str, str], where: str, words: l
         if theirs.params["command"]:
             word = theirs.params["command"][0]
             raise Failure(f"{where} {word}: is not an option: write the command on its own line, below")
-        demand({**theirs.params, "queue": None})
+        with failing(f"{where} ", WrongUsage):
+            demand({**theirs.params, "queue": None})
         given = [name for name in theirs.params if is_given(theirs, name) and not is_given(ctx, name)]
         places.update({name: where for name in given if "#FAIRLEAD" in where or name not in places})
     except USAGE as error:
         add_hint(error)
         raise Failure(f"{where} {' '.join(words)}: {getattr(error, 'message', error)}") from None
-    except Failure as failure:
-        text = str(failure)
-        raise Failure(text if text.startswith(where) else f"{where} {text}") from None
 
 
 @contextlib.contextmanager
 def naming_line(options: dict[str, Any]) -> Iterator[None]:
-    """Name the line of a script whose option is refused. Raises Failure."""
+    """Name the line of a script whose option is refused. Raises Failure; what a file says is no wrong usage."""
     try:
         yield
+    except WrongUsage as error:
+        raise Failure(str(error)) if options.keys() & {"where", "places"} else error from None
     except ServiceError as error:
         said = with_option_names(str(error))
         named = re.match("--([a-z-]+)", said)
@@ -110,7 +110,7 @@ def requests(options: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the request of each job. Raises Failure, which names the line of a file."""
     found = []
     for each in options:
-        with failing(f"{each['where']}: " if "where" in each else "", Failure):
+        with naming_line(each), failing(f"{each['where']}: ", Failure) if "where" in each else contextlib.nullcontext():
             found.append(job_request(each))
     return found
 
@@ -137,7 +137,7 @@ def number_of_tasks(body: dict[str, Any]) -> int | None:
     from fairlead.model.ranges import read_array
 
     if "array" in body:
-        with failing("--array: ", ValueError):
+        with failing("--array: ", ValueError, to=WrongUsage):
             return len(read_array(body["array"]))
     return math.prod(map(len, body["values"])) if "values" in body else body.get("tasks")
 
@@ -168,7 +168,7 @@ def with_sent(connection: Connection, bodies: list[dict[str, Any]], options: lis
         folder, fetch, cwd = each.get("send"), each.get("fetch") or [], Path(each["cwd"] or ".").absolute()
         if folder is None:
             if fetch:
-                raise Failure("--fetch: only with --send: without it, the task writes where it runs")
+                raise WrongUsage("--fetch: only with --send: without it, the task writes where it runs")
             found.append(body)
             continue
         from fairlead.client.parcels import send
@@ -215,10 +215,10 @@ def submit_all(connection: Connection, bodies: list[dict[str, Any]], options: li
         where = f"{lines[number]}: notify:" if lines else "--notify"
         events = (each.get("notify_on") or "end").split(",")
         if wrong := [event for event in events if event not in EVENTS]:
-            raise Failure(f"{where.rstrip(':')}-on {wrong[0]!r}: write one or more of {', '.join(EVENTS)}, with commas")
+            raise WrongUsage(f"{where.rstrip(':')}-on {wrong[0]!r}: write one or more of {', '.join(EVENTS)}, with commas")
         events = [event for event in dict.fromkeys(events) if event != "failure" or "end" not in events]  # the end reports it
         for to in dict.fromkeys(each["notify"] or ([_default_recipient(where)] if each.get("notify_on") else [])):
-            with failing(f"{where} ", NotifyError):
+            with failing(f"{where} ", NotifyError, to=Failure if to.startswith("@") else WrongUsage):
                 found = recipient(to)
             for event in events:
                 recipients.setdefault((found, event), []).append(number)
@@ -259,10 +259,10 @@ def _post(call: Callable[[str, dict[str, Any]], Any], path: str, body: dict[str,
         return call(path, body)
     except ServiceError as error:
         named = re.match(r"jobs\.([0-9]+)(?:\.|: )", str(error))  # one of several
-        if not lines or error.status is None or not (named or len(lines) == 1):
+        if not lines or error.status is None:
             raise
         number, why = (int(named[1]), str(error)[named.end() :]) if named else (0, str(error))
-        raise Failure(f"{lines[number]}: {why}") from None
+        raise Failure(f"{lines[number]}: {why}" if named or len(lines) == 1 else why) from None
 
 
 def command_fault(body: dict[str, Any]) -> str | None:

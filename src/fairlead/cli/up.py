@@ -22,7 +22,7 @@ from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder, make_h
 from fairlead.engines.contract import EngineError, LiveEngine
 from fairlead.engines.local.machine import kept, this_machine
 from fairlead.engines.step import GRACE
-from fairlead.failure import Failure
+from fairlead.failure import Failure, WrongUsage
 from fairlead.journal import JournalError, head
 from fairlead.journal.sql import SqlStore
 from fairlead.locks import holding
@@ -147,12 +147,12 @@ def _engine(options: UpOptions, home: Path, configuration: Configuration, say: C
     """Return the maker of the engine; None for the local engine."""
     if options.engine == "local":
         if options.ray_address is not None:
-            raise Refused("--ray-address: needs --engine ray")
+            raise WrongUsage("--ray-address: needs --engine ray")
         if options.lost_after is not None and options.nodes is None:
-            raise Refused("--lost-after: needs --nodes or --engine ray")
+            raise WrongUsage("--lost-after: needs --nodes or --engine ray")
         return _joined_engine(options, home, configuration) if options.nodes is not None else None
     if options.nodes is not None:
-        raise Refused("--nodes: with --engine ray the nodes are Ray's: omit one of them")
+        raise WrongUsage("--nodes: with --engine ray the nodes are Ray's: omit one of them")
     if importlib.util.find_spec("ray") is None:
         raise Refused("Ray is not installed here, and --engine ray needs it: pip install 'fairlead[ray]'")
     if configuration.nodes:
@@ -227,18 +227,18 @@ def _absolute(options: UpOptions) -> UpOptions:
 def _where(options: UpOptions, home: Path) -> Where:
     """Return where to listen. Raises Refused, also for unencrypted addresses that others can reach."""
     if options.listen is not None and options.port is not None:
-        raise Refused("--port is short for --listen 127.0.0.1:PORT: write one of them")
+        raise WrongUsage("--port is short for --listen 127.0.0.1:PORT: write one of them")
     host, port = _host_and_port(options.listen, "--listen") if options.listen is not None else ("127.0.0.1", options.port)
     if options.tls_cert is None and options.tls_key is not None:
-        raise Refused("--tls-key: needs the certificate: name it with --tls-cert")
+        raise WrongUsage("--tls-key: needs the certificate: name it with --tls-cert")
     if options.names and port is None:
-        raise Refused("--name: needs --listen HOST:PORT")
+        raise WrongUsage("--name: needs --listen HOST:PORT")
     if options.insecure and ((port is None and options.mesos is None) or options.tls_cert is not None):
-        raise Refused("--insecure: needs --listen or --mesos, without --tls-cert")
+        raise WrongUsage("--insecure: needs --listen or --mesos, without --tls-cert")
     if options.tls_cert is not None and port is None and options.mesos is None:
-        raise Refused("--tls-cert: for which port? Name it with --listen HOST:PORT")
+        raise WrongUsage("--tls-cert: for which port? Name it with --listen HOST:PORT")
     if port is not None and not is_loopback(host) and options.tls_cert is None and not options.insecure:
-        raise Refused(
+        raise WrongUsage(
             f"--listen {options.listen}: others on the network could read everything, including tokens: "
             "give a certificate with --tls-cert and --tls-key, or --insecure"
         )
@@ -259,16 +259,16 @@ def _where_for_frameworks(options: UpOptions) -> tuple[str, int] | None:
     """Return where to listen for Mesos frameworks; None without --mesos."""
     if options.mesos is None:
         if options.mesos_principals is not None:
-            raise Refused("--mesos-principals: needs --mesos, the address that they connect to")
+            raise WrongUsage("--mesos-principals: needs --mesos, the address that they connect to")
         return None
     host, port = _host_and_port(options.mesos, "--mesos", MESOS_PORT)
     if not is_loopback(host) and options.tls_cert is None and not options.insecure:
-        raise Refused(
+        raise WrongUsage(
             f"--mesos {options.mesos}: others on the network could read everything, including secrets: "
             "give a certificate with --tls-cert and --tls-key, or --insecure"
         )
     if not is_loopback(host) and options.mesos_principals is None:
-        raise Refused(f"--mesos {options.mesos}: remote frameworks need secrets: name them with --mesos-principals")
+        raise WrongUsage(f"--mesos {options.mesos}: remote frameworks need secrets: name them with --mesos-principals")
     return host, port
 
 
@@ -278,7 +278,7 @@ def _host_and_port(text: str, option: str, default: int | None = None) -> tuple[
     port = match[2] or default if match is not None else None
     if match is None or port is None or int(port) > 65535:
         example = default or DEFAULT_PORT
-        raise Refused(f"{option} {text!r}: write HOST:PORT, such as 0.0.0.0:{example} or [::]:{example}")
+        raise WrongUsage(f"{option} {text!r}: write HOST:PORT, such as 0.0.0.0:{example} or [::]:{example}")
     return match[1].removeprefix("[").removesuffix("]"), int(port)
 
 

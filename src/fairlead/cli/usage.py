@@ -13,7 +13,7 @@ from fairlead.cli.over_time import REPORT_TIMEOUT_SECONDS
 from fairlead.cli.scheduler import connect, print_json
 from fairlead.cli.tables import WITHOUT_TERMINAL, show
 from fairlead.cli.terminal import width
-from fairlead.failure import Failure
+from fairlead.failure import WrongUsage
 from fairlead.model.quantity import BYTE_RESOURCES, round_quantity
 from fairlead.model.used import together
 from fairlead.plain_text import moment
@@ -27,13 +27,13 @@ def print_usage(by: str, since: str, until: str | None, as_csv: bool, as_json: b
     """Print the usage that the scheduler reports, summed by one or more of `KEYS`."""
     keys = by.split(",")
     if not {*keys} <= {*KEYS}:
-        raise Failure(f"--by {by!r}: write one or more of {', '.join(KEYS)}, such as queue or day,user")
+        raise WrongUsage(f"--by {by!r}: write one or more of {', '.join(KEYS)}, such as queue or day,user")
     if as_csv and as_json:
-        raise Failure("--csv and --json exclude each other: give one of them")
+        raise WrongUsage("--csv and --json exclude each other: give one of them")
     end = None if until is None else job_options.moment("--until", until, past=True)
     over = (time.time() if end is None else end) - job_options.moment("--since", since, past=True)
     if over <= 0:
-        raise Failure(f"--since {since}: is not before --until {until or 'now'}")
+        raise WrongUsage(f"--since {since}: is not before --until {until or 'now'}")
     wanted = {"days": bool({*keys} & {"day", "week"}), "jobs": "job" in keys}
     with connect(timeout=REPORT_TIMEOUT_SECONDS) as connection:
         found = connection.get("/v1/usage", seconds=over, until=end, **{key: str(on).lower() for key, on in wanted.items() if on})

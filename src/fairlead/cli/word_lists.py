@@ -2,9 +2,10 @@
 
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 
-from fairlead.failure import Failure, failing
+from fairlead.failure import Failure, WrongUsage, failing
 
 MARKS = (":::", "::::")
 OWN = ("parallel", "sem")
@@ -26,9 +27,9 @@ def with_lists(command: list[str]) -> tuple[list[str], list[list[str]]]:
     for word in own:
         for unknown, instead in (("{#}", ", or {index}, which counts from 0"), ("{%}", "")):
             if unknown in word:
-                raise Failure(f"{word!r}: {unknown} is unknown: write {{}}, {{1}} or {{1.}}{instead}")
+                raise WrongUsage(f"{word!r}: {unknown} is unknown: write {{}}, {{1}} or {{1.}}{instead}")
         if len(lists) > 1 and (wrong := [found for found in _NUMBERED.finditer(word) if int(found[1]) not in numbers]):
-            raise Failure(f"{word!r}: {wrong[0][0]}: the lists after the command are {{1}} to {{{len(lists)}}}")
+            raise WrongUsage(f"{word!r}: {wrong[0][0]}: the lists after the command are {{1}} to {{{len(lists)}}}")
     if not any(_PLACE.search(word) or _NUMBERED.search(word) for word in own):
         own = [*own, "{}"]
     if len(lists) == 1:
@@ -45,20 +46,18 @@ def with_lists(command: list[str]) -> tuple[list[str], list[list[str]]]:
 def _lists(words: list[str]) -> list[list[str]]:
     found: list[list[str]] = []
     mark = ""
-    for word in words:
+    for word, after in pairwise([*words, ":::"]):
         if word in (":::+", "::::+"):
-            raise Failure(f"{word}: lists cannot be linked: use `fairlead submit --jobs FILE`")
+            raise WrongUsage(f"{word}: lists cannot be linked: use `fairlead submit --jobs FILE`")
         if word in MARKS:
+            if after in MARKS:
+                raise WrongUsage(f"{word} what? Write {'words' if word == ':::' else 'a file with a word per line'} after it")
             mark = word
             found += [[]] if mark == ":::" else []
         elif mark == ":::":
             found[-1].append(word)
         else:
             found.append(_lines(word))
-    if words[-1] in MARKS or not all(found):
-        raise Failure(
-            f"{mark} what? Write words after it" if mark == ":::" else f"{mark} what? Write a file with a word per line"
-        )
     return found
 
 
@@ -66,4 +65,6 @@ def _lines(path: str) -> list[str]:
     """Read the lines of a file, or of standard input for ``-``. An empty line is an empty word, as in GNU parallel."""
     with failing(f":::: {path}: cannot be read: ", OSError):
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    return data.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n") if data else []
+    if not data:
+        raise Failure(f":::: {path}: is empty: name a file with a word per line")
+    return data.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n")

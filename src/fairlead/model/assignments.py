@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.failure import WrongUsage
 from fairlead.model.documents import Configuration, DocumentError, NodeTable, QueueTable, Table, configuration_of
 from fairlead.model.faults import shortened
 from fairlead.model.quantity import format_quantity
@@ -22,14 +23,14 @@ def with_changes(raw: dict[str, Any], changes: Sequence[str], check_policy: Call
     """Change keys of a document, as TOML or JSON gives it, in place, and validate it as a whole.
 
     Each change is ``KEY=VALUE``: ``scheduler.idle_budget=0.05``, ``queue./.min_runtime=10min``, ``queue.lab.limit.cpu=8``. Values
-    are TOML; text needs no quotes. Raises DocumentError for an assignment that is malformed, names an unknown queue or node, or
+    are TOML; text needs no quotes. Raises WrongUsage if one is malformed; DocumentError if one names an unknown queue or node, or
     makes the document invalid.
     """
     for change in changes:
         key, equals, value = change.partition("=")
         path = _path(key.strip())
         if not equals or not all(path):
-            raise DocumentError(f"--set {shortened(change)}: write KEY=VALUE, such as scheduler.idle_budget=0.05")
+            raise WrongUsage(f"--set {shortened(change)}: write KEY=VALUE, such as scheduler.idle_budget=0.05")
         _assign(raw, path, _value(value.strip()), f"--set {shortened(change)}")
     return configuration_of(raw, check_policy, " ".join(f"--set {shortened(change)}" for change in changes))
 
@@ -60,7 +61,7 @@ def _assign(table: Any, path: Sequence[str], value: Any, where: str) -> None:
         if not isinstance(table, dict):
             raise DocumentError(f"{where}: {part} is not a table: write it as a whole")
     if not path:
-        raise DocumentError(f"{where}: names no key: write KEY=VALUE, such as queue.NAME.weight=2")
+        raise WrongUsage(f"{where}: names no key: write KEY=VALUE, such as queue.NAME.weight=2")
     table[path[-1]] = value
 
 

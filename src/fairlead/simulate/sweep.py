@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fairlead.simulate.configured import configured
 from fairlead.simulate.measure import over_seeds, summary
@@ -123,7 +123,7 @@ def merged(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def sweep(
-    points: list[Point], folder: Path, engine: str = "local",
+    points: list[Point], folder: Path, engine: Literal["local", "ray"] = "local",
     progress: Callable[[int, int], None] = lambda done, of: None, workers: int | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Run the points that are not in the folder yet; return the results of all, in their order.
@@ -139,8 +139,6 @@ def sweep(
     missing = [(point, file) for point, file in zip(points, files, strict=True) if not file.exists()]
     done = len(points) - len(missing)
     progress(done, len(points))
-    if engine not in ENGINES:
-        raise TraceError(f"--engine {engine!r}: use {' or '.join(ENGINES)}")
     read = {source: read_source(*source) for source in {point.source for point, _ in missing}}
     for file, found in ENGINES[engine](read, missing, workers):
         part = file.with_suffix(".part")

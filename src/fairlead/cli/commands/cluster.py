@@ -10,7 +10,7 @@ import typer
 from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import All, Home, Json, option
 from fairlead.cli.scheduler import change, connect, print_json, say
-from fairlead.failure import Failure
+from fairlead.failure import Failure, WrongUsage
 from fairlead.plain_text import plain
 
 Engines = Literal["local", "ray"]
@@ -109,7 +109,7 @@ def doctor(
     from fairlead.cli.doctor import print_findings
 
     if context.parent is not None and context.parent.params.get("url"):
-        raise Failure("doctor checks a data folder of this machine: name it with --home, or --system, instead of --url")
+        raise WrongUsage("doctor checks a data folder of this machine: name it with --home, or --system, instead of --url")
     print_findings(home, system, as_json)
 
 

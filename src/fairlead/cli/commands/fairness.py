@@ -10,7 +10,7 @@ from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import All, Json, Report, is_given, of_policies, option
 from fairlead.cli.parsing import USAGE
 from fairlead.cli.scheduler import connect, print_json
-from fairlead.failure import Failure, failing
+from fairlead.failure import Failure, WrongUsage, failing
 from fairlead.plain_text import plain_lines
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ def allocate(
 
     names = _named(policy)
     if placement not in (None, "first", "best", "worst"):
-        raise Failure(f"--placement {placement!r}: write first, best or worst")
+        raise WrongUsage(f"--placement {placement!r}: write first, best or worst")
     if placement is not None and not (discrete or steps):
-        raise Failure("--placement: needs --discrete")
+        raise WrongUsage("--placement: needs --discrete")
     check_page("--plot", plot)
     found, refused, where = [], [], cast(Any, placement or "first")
     read = read_problem(problem)
@@ -133,7 +133,7 @@ def audit(
     what = "--live" if live else "--over" if over else "--allocation" if allocation else "a problem file"
     for param in ctx.command.params:
         if is_given(ctx, param.name or "") and param.name not in ("problem", "as_json", *AUDITED[what]):
-            raise Failure(f"{param.opts[0]}: has no effect with {what}: omit it")
+            raise WrongUsage(f"{param.opts[0]}: has no effect with {what}: omit it")
     if over:
         from fairlead.cli.over_time import audit_over_time
 
@@ -176,11 +176,11 @@ def properties(
     check_page("--report", report)
     if show is not None:
         if policy:
-            raise Failure("--policy: has no effect with --show, which names its policy: omit one of them")
+            raise WrongUsage("--policy: has no effect with --show, which names its policy: omit one of them")
         whose, _, name = show.rpartition("/")
         if not whose:
-            raise Failure(f"--show {show!r}: write POLICY/PROPERTY, such as asset/sharing-incentive")
-        with failing("--show: ", PolicyError):
+            raise WrongUsage(f"--show {show!r}: write POLICY/PROPERTY, such as asset/sharing-incentive")
+        with failing("--show: ", PolicyError, to=WrongUsage):
             verdicts = [search_one(whose, name, seed, cases, zeros)]
     else:
         with progress(MofNCompleteColumn()) as bars:
@@ -204,7 +204,7 @@ def _named(policy: list[str]) -> list[str]:
     from fairlead.policies.registry import find_policy
 
     names = ",".join(policy).split(",")
-    with failing("--policy: ", PolicyError):
+    with failing("--policy: ", PolicyError, to=WrongUsage):
         for name in names:
             find_policy(name)
     return names

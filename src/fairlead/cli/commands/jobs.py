@@ -10,7 +10,7 @@ from fairlead.cli.commands.options import Json, job_argument, option, queue_opti
 from fairlead.cli.parsing import USAGE
 from fairlead.cli.scheduler import connect, print_json, say
 from fairlead.cli.selection import all_tasks, index_of, place_of, whole_job
-from fairlead.failure import Failure
+from fairlead.failure import Failure, WrongUsage
 
 JobId = Annotated[str, job_argument("The job's number, or its name: your newest of it.")]
 Command = Annotated[list[str], typer.Argument(help="The command and its arguments, after `--`.", metavar="-- COMMAND [ARG]")]
@@ -288,7 +288,7 @@ def when(
     from fairlead.cli.terminal import print_sentence
 
     if tasks is not None and nodes is not None:
-        raise Failure("--tasks and --nodes exclude each other: give one of them")
+        raise WrongUsage("--tasks and --nodes exclude each other: give one of them")
     with connect() as connection:
         found = connection.post("/v1/when", {**demand(ctx.params), "gang": gang, "nodes": nodes})
     where = "" if queue else f"in queue {found['queue']}: "
@@ -322,7 +322,7 @@ def edit(
     demand |= pairs("--resource", resource)
     body: dict[str, Any] = {"queue": queue, "priority": priority, "retries": retries, "at_most": at_most}
     if on and anywhere:
-        raise Failure("--on and --anywhere exclude each other: give one of them")
+        raise WrongUsage("--on and --anywhere exclude each other: give one of them")
     body |= {
         "demand": demand or None,
         "on": {} if anywhere else labels("--on", on) or None,

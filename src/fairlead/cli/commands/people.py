@@ -8,7 +8,7 @@ import typer
 from fairlead.cli.commands.options import Json, option, queue_option
 from fairlead.cli.parsing import new_group
 from fairlead.cli.scheduler import connect, print_json
-from fairlead.failure import Failure
+from fairlead.failure import WrongUsage
 from fairlead.plain_text import plain
 
 token = new_group("token", "Make, list and revoke access tokens for remote users.")
@@ -55,7 +55,7 @@ def revoke_token(
 ) -> None:
     """Revoke a token at once."""
     if not number.isalnum():
-        raise Failure(f"{number!r} is not the number of a token: `fairlead token list` lists them")
+        raise WrongUsage(f"{number!r} is not the number of a token: `fairlead token list` lists them")
     with connect() as connection:
         connection.delete(f"/v1/tokens/{number}")
     print(f"token {number} is revoked")

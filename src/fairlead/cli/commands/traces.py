@@ -2,14 +2,14 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import Json, Report, of_policies, option
 
-ENGINES, KINDS = ("local", "ray"), ("openb", "swim", "swf", "table", "sacct", "yarn", "journal")
+Kinds = Literal["openb", "swim", "swf", "table", "sacct", "yarn", "journal"]
 SIMULATED = (
     "One or more; also slots[:K[:overcommit]], fifo-strict, easy[:LIMITS or POLICY], conservative[:LIMITS]. "
     "Default: as configured, or drf."
@@ -17,8 +17,8 @@ SIMULATED = (
 
 Trace = Annotated[Path, typer.Argument(help="The trace: a CSV or Parquet table, SWF, sacct -P, YARN, openb, SWIM, or a journal.")]
 Format = Annotated[
-    str | None,
-    option(f"{', '.join(KINDS[:-1])} or journal. Default: by the file name.", "--format", autocompletion=values.one_of(*KINDS)),
+    Kinds | None,
+    option("openb, swim, swf, table, sacct, yarn or journal. Default: by the file name.", "--format", metavar="FORMAT"),
 ]
 Columns = Annotated[
     Path | None, option("Which columns a table of another system has: a TOML file, or google, alibaba, azure or philly.")
@@ -61,11 +61,8 @@ Scales = Annotated[str, option("Multipliers of the number of jobs, separated by 
 Tables = Annotated[Path | None, option("Write jobs.parquet and moments.parquet into this folder.")]
 Results = Annotated[Path, option("Folder for the results; existing ones are not computed again.")]
 Engine = Annotated[
-    str,
-    option(
-        "Where to run: on all cores of this machine (local), or in the Ray cluster of RAY_ADDRESS (ray).",
-        autocompletion=values.one_of(*ENGINES),
-    ),
+    Literal["local", "ray"],
+    option("Where to run: on all cores of this machine (local), or in the Ray cluster of RAY_ADDRESS (ray)."),
 ]
 Workers = Annotated[int | None, option("Processes on this machine.", min=1, max=1024)]
 Policies = Annotated[list[str], of_policies(SIMULATED, values.all_policies)]
