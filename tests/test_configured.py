@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlead.failure import WrongUsage
 from fairlead.model import documents
 from fairlead.model.assignments import as_document, with_changes
 from fairlead.model.documents import DocumentError, configuration_of
@@ -198,8 +199,9 @@ def test_amounts_are_written_exactly(limit, percent, weight):
     ],
 )
 def test_what_cannot_be_set_is_one_line(change, wrong):
-    with pytest.raises(DocumentError) as caught:
+    with pytest.raises((DocumentError, WrongUsage)) as caught:
         with_changes(the_base(), [change], find_policy)
+    assert isinstance(caught.value, WrongUsage) == wrong.endswith(("KEY=VALUE", "no key"))
     assert str(caught.value).startswith(f"--set {change}: ")
     assert len(str(caught.value).splitlines()) == 1
     assert wrong in str(caught.value)

@@ -65,7 +65,7 @@ def test_a_folder_goes_and_what_was_asked_for_comes_back(tmp_path):
             again == f"fairlead: job {job} ran in a folder that was sent with it, and is not kept: submit it again with --send\n"
         )
         wrong = call("run", "--send", ".", "--fetch", "../x", "--", "true")
-        assert wrong.returncode == 1
+        assert wrong.returncode == 2
         assert "leaves the folder" in wrong.stderr
         assert "only with --send" in call("run", "--fetch", "x", "--", "true").stderr
         (here / "out2").symlink_to(tmp_path)
