@@ -521,11 +521,9 @@ def _keep_nodes(state: State, fact: facts.NodesReserved | facts.NodesClaimed, ki
     slips, number = (fact.slips, fact.number) if isinstance(fact, facts.NodesReserved) else (0, NONE)
     group = int(state.jobs.group[state.job_row(fact.id)])
     nodes, tasks = np.asarray(fact.nodes, np.int64), np.asarray(fact.tasks, np.int64)
-    n = state.holds.n
     if group == NONE or (nodes < 0).any() or (nodes >= state.nodes.n).any() or (tasks < 1).any():
         raise facts.Contradiction(f"nodes {fact.nodes} cannot be reserved for job {fact.id}")
-    state.holds.extend(len(nodes))
-    state.holds.n = n
+    state.holds.have_room(len(nodes))
     order = np.argsort(nodes, kind="stable")
     row = state.job_row(fact.id)
     scheduling.keep_nodes(state.view(), group, row, nodes[order], tasks[order], kind, start, slips, number, apart, fact.at)

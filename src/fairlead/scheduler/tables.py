@@ -105,7 +105,6 @@ class Table:
             setattr(self, name, np.zeros((0, 0), kind))
 
     def set_rows(self, rows: NDArray[Any]) -> None:
-        """Replace all rows."""
         self._moves[0] += 1
         self.rows = rows
         for name in self.FIELDS.names or ():
@@ -123,6 +122,10 @@ class Table:
             for name in self.WIDE:
                 setattr(self, name, self._longer(name, first, length))
         return first
+
+    def have_room(self, count: int) -> None:
+        """Allocate memory for more rows, which kernels add."""
+        self.n = self.extend(count)
 
     def _longer(self, name: str, used: int, length: int) -> NDArray[Any]:
         """Return a column, or all rows, at this length: more of what is reserved for it, else a copy of the first `used` rows.

@@ -102,9 +102,7 @@ def dry_run_of(state: State, target: int, now: float) -> DryRun:
     held = found.held_rows()
     held_jobs = found.job_rows_of(held)
     ages = np.fmax(0.0, now - found.tasks.started_at[held])  # NaN: not started yet
-    kept = found.holds.n
-    found.holds.extend((MAX_RESERVATIONS + 1) * found.nodes.n)
-    found.holds.n = kept
+    found.holds.have_room((MAX_RESERVATIONS + 1) * found.nodes.n)
     found.order.ready(found, MOST_PLACEMENTS)
     write_entitled(found)
     place = int(np.searchsorted(live, target))

@@ -66,12 +66,12 @@ def by_many_steps(s: Simulation) -> int:
     kinds = _kinds(s)
     jobs = len(s.workload.submit)
     pairs = [(other, job) for job, others in s.workload.after.items() if not s.refused[job] for other in others]
-    after = _sorted(np.array(pairs, np.int64).reshape(-1, 2))
+    after = np.unique(np.array(pairs, np.int64).reshape(-1, 2), axis=0)  # sorted, by job
     leaving = withdrawals_of(s.workload)
     tape = Tape(
         row=np.full(jobs, NONE), group=np.full(jobs, NONE), submit=s.workload.submit,
-        at=np.array([*[cluster.now] * 3, leaving[0][0] if leaving else np.inf]), after=after, before=_sorted(after[:, ::-1]),
-        lacks=np.zeros(jobs, np.int64),
+        at=np.array([*[cluster.now] * 3, leaving[0][0] if leaving else np.inf]), after=after,
+        before=np.unique(after[:, ::-1], axis=0), lacks=np.zeros(jobs, np.int64),
         ends=np.zeros((5, 0), np.int64), rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64),
         log=np.zeros(0, np.int64), moments=np.zeros(0), starts=np.zeros(0),
         returned=np.zeros(0, np.int64), numbers=np.zeros(kernel.NUMBERS, np.int64),
@@ -125,9 +125,7 @@ def by_many_steps(s: Simulation) -> int:
 
 def _make_room_for_holds(state: State) -> None:
     """Allocate rows for all reservations and one that is replanned, beside the holds for claims."""
-    n = state.holds.n
-    state.holds.extend((MAX_RESERVATIONS + 1) * state.nodes.n)
-    state.holds.n = n
+    state.holds.have_room((MAX_RESERVATIONS + 1) * state.nodes.n)
 
 
 def _take_gangs_back(state: State, tape: Tape) -> None:
@@ -136,10 +134,6 @@ def _take_gangs_back(state: State, tape: Tape) -> None:
     for row in sorted(tape.returned[:count].tolist()):
         enter_group_if_ready(state, row, float(tape.at[0]))
     tape.numbers[kernel.RETURNED] = 0
-
-
-def _sorted(pairs: I64) -> I64:
-    return np.unique(pairs, axis=0)
 
 
 def _withdraw(s: Simulation, tape: Tape, leaving: deque[tuple[float, int]]) -> None:
