@@ -287,7 +287,7 @@ class Offers:
     # -- reactions -----------------------------------------------------------------------------------------------
 
     def on_facts(self, happened: Sequence[Fact], state: State, now: float) -> list[Request]:
-        """React to facts: schedule answers to offers, acknowledge updates, and queue stopped tasks again."""
+        """React to facts: count offers, schedule answers to them, acknowledge updates, and queue stopped tasks again."""
         jobs: dict[int, None] = {}
         for fact in happened:
             if isinstance(fact, facts.TasksFact):
@@ -296,21 +296,16 @@ class Offers:
                 for offer in fact.offers:
                     heappush(self._due, (now + self._how.hold, offer.framework, offer.id))
                 heappush(self._wakes, now + self._timeout)
-            self._count(fact)
-        return [partial(self._acknowledge, list(jobs))] if jobs else []
-
-    def _count(self, fact: Fact) -> None:
-        match fact:
-            case facts.OffersMade():
                 self.counts["made"] += len(fact.offers)
-            case facts.OffersAccepted():
+            elif isinstance(fact, facts.OffersAccepted):
                 self.counts["accepted"] += len(fact.ids)
-            case facts.OffersDeclined():
+            elif isinstance(fact, facts.OffersDeclined):
                 self.counts["declined"] += len(fact.ids)
-            case facts.OffersRescinded():
+            elif isinstance(fact, facts.OffersRescinded):
                 self.counts["expired" if fact.why == "expired" else "rescinded"] += len(fact.ids)
                 for mine in self._waiting.values():
                     mine.kept.difference_update(fact.ids)
+        return [partial(self._acknowledge, list(jobs))] if jobs else []
 
     def _acknowledge(self, jobs: Iterable[int], state: State, now: float) -> list[Fact]:
         f, known, found = state.frameworks, list[tuple[int, int]](), list[Fact]()
