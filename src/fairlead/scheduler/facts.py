@@ -511,13 +511,7 @@ def _kinds_of(fact: type[Fact]) -> list[type[Fact]]:
 AnyFact: Any = Union[tuple(_kinds_of(Fact))]  # noqa: UP007 of classes that are known at run time
 
 
-def _encode_array(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    raise NotImplementedError(f"facts hold no {type(value).__name__}")
-
-
-_encoder = msgspec.json.Encoder(enc_hook=_encode_array)
+_encoder = msgspec.json.Encoder(enc_hook=np.ndarray.tolist)
 _decoder = msgspec.json.Decoder(AnyFact, dec_hook=lambda kind, value: np.asarray(value, dtype=np.int64))
 
 
