@@ -63,6 +63,11 @@ def _attempts(columns: Attempts) -> list[tuple[int, ...]]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
+def _share_of_a_task(state: State, jobs: I64) -> F64:
+    """Return the dominant share of one task of each of these jobs, given by row."""
+    return (state.shapes.demand[state.jobs.shape_row[jobs]] / np.maximum(1, state.cluster.total)).max(axis=1, initial=0.0)
+
+
 class Auditor:
     """Applies facts to a state, and adds up what each queue was entitled to and had.
 
@@ -122,17 +127,14 @@ class Auditor:
 
         One that was asked to stop before its start was known did nothing.
         """
-        tasks, size = self.state.tasks, np.where(self.state.cluster.total > 0, self.state.cluster.total, 1)
+        tasks = self.state.tasks
         since = np.where(np.isnan(tasks.started_at[rows]), until, np.fmax(tasks.started_at[rows], tasks.kept_at[rows]))
-        demand = self.state.shapes.demand[self.state.jobs.shape_row[self.state.job_rows_of(rows)]]
-        self.revocations.lost += float((np.maximum(0, until - since) * (demand / size).max(axis=1, initial=0.0)).sum())
+        share = _share_of_a_task(self.state, self.state.job_rows_of(rows))
+        self.revocations.lost += float((np.maximum(0, until - since) * share).sum())
 
     def _tolerate(self, jobs: I64, seconds: F64) -> None:
         """Note the durations of tasks of these jobs; NaN if they were never seen to start."""
-        state = self.state
-        size = np.where(state.cluster.total > 0, state.cluster.total, 1)
-        share = (state.shapes.demand[state.jobs.shape_row[jobs]] / size).max(axis=1, initial=0.0)
-        self.sums.tolerate(state.jobs.queue[jobs], share, np.nan_to_num(seconds))
+        self.sums.tolerate(self.state.jobs.queue[jobs], _share_of_a_task(self.state, jobs), np.nan_to_num(seconds))
 
     def finish(self) -> OverTime:
         """Continue to the end, and return the sums."""
@@ -186,8 +188,7 @@ class Auditor:
         if self._used.shape[1:] != (n, m):
             more = n - self._used.shape[1], m - self._used.shape[2]
             self._used = np.pad(self._used, ((0, 0), (0, more[0]), (0, more[1])))
-        size = np.where(self.state.cluster.total > 0, self.state.cluster.total, 1)
-        self._used[which] += self.state.queues.used[:n] * (seconds / size)
+        self._used[which] += self.state.queues.used[:n] * (seconds / np.maximum(1, self.state.cluster.total))
 
     def _sample(self, at: float, seconds: float) -> None:
         """Add what each queue is entitled to and has now, for this long."""
