@@ -499,11 +499,11 @@ def again(state: State, number: int, failed: bool) -> Job:
 
 def job_row(state: State, job: int) -> int:
     """Return the row of a job; raises Unknown."""
-    rows = state.job_rows(np.array([job], np.int64))
-    if rows[0] == NONE:
+    row = state.index.find(job)
+    if row == NONE:
         forgotten = "; finished jobs are forgotten after a while" if 0 < job <= state.index.last else ""
         raise Unknown(f"there is no job {job}{forgotten}")
-    return int(rows[0])
+    return row
 
 
 def configure(state: State, queues: Sequence[Queue], settings: Settings, now: float) -> facts.Configured:
