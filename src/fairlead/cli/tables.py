@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Collection
 from typing import Any
 
 from rich.console import Console
@@ -41,10 +42,8 @@ def job_table(jobs: list[dict[str, Any]], long: bool = False) -> Table:
     """Return a row per job; with users if there are several, or with `long`, which adds CPU time and peak memory."""
     users = long or len({job["user"] for job in jobs}) > 1
     more = (*(["user"] if users else []), *([">cpu time", ">peak"] if long else []))
-    table = plain_table("job", "name", "queue", "status", ">tasks", "each", *more, ">age")
-    for column in table.columns:  # Rich shrinks the columns that may wrap, the widest first
-        column.no_wrap = str(column.header) not in ("name", "queue", "each")
-        column.min_width = len(str(column.header))
+    wraps = "name", "queue", "each"  # Rich shrinks these, the widest first
+    table = plain_table("job", "name", "queue", "status", ">tasks", "each", *more, ">age", wraps=wraps)
     for job in jobs:
         over = job["succeeded"] + job["failed"] + job["cancelled"]
         progress = f"{over}/{job['tasks']}" if job["tasks"] > 1 else "1"
@@ -189,13 +188,12 @@ def _limits(queue: dict[str, Any]) -> str:
 
 def framework_table(frameworks: list[dict[str, Any]]) -> Table:
     """Return a row per framework: what it uses, and what it is offered."""
-    table = plain_table("framework", "roles", "status", ">tasks", "used", ">offers", "offered")
+    wraps = "framework", "roles", "used", "offered"
+    table = plain_table("framework", "roles", "status", ">tasks", "used", ">offers", "offered", wraps=wraps)
     for each in frameworks:
         status = each["status"] if not each["hoards"] else "hoards offers"
         used, offered = quantities(each["used"]), quantities(each["offered"])
         table.add_row(each["name"], ", ".join(each["roles"]), status, str(each["tasks"]), used, str(each["offers"]), offered)
-    for column in table.columns:
-        column.no_wrap = str(column.header) not in ("framework", "roles", "used", "offered")
     return table
 
 
@@ -256,8 +254,8 @@ def exact_span(seconds: float) -> str:
     return f"{seconds / size:g}{unit}"
 
 
-def plain_table(*columns: str) -> Table:
-    """Return an empty table; ``>`` before a column's name aligns it right. Words may wrap, numbers never."""
+def plain_table(*columns: str, wraps: Collection[str] | None = None) -> Table:
+    """Return an empty table; ``>`` before a column's name aligns it right. Columns in `wraps` may wrap; by default, words."""
     table = PlainTable()
     for column in columns:
         right = column.startswith(">")
@@ -266,8 +264,8 @@ def plain_table(*columns: str) -> Table:
             name,
             justify="right" if right else "left",
             overflow="fold",
-            no_wrap=right or name in ("", "status", "when", "who"),
-            min_width=12 if name in ("used", "each") else len(name),
+            no_wrap=name not in wraps if wraps is not None else right or name in ("", "status", "when", "who"),
+            min_width=12 if name == "used" else len(name),
         )
     return table
 
