@@ -284,8 +284,7 @@ def sparkline(values: Iterable[float], top: float) -> str:
 def page_rows(page: str, seen: Seen, first: int, width: int, height: int) -> list[Text]:
     """Return the lines of a page that fit, from `first` on."""
     made = {"job": _job, "nodes": _nodes, "people": _people, "gpus": _card_page}[page](seen, width)
-    begin = max(0, min(first, len(made) - height))
-    return [Text(line, no_wrap=True, overflow="ellipsis") for line in made[begin : begin + height]]
+    return [Text(line, no_wrap=True, overflow="ellipsis") for line in _from(made, first, height)]
 
 
 def _lines(table: Table, empty: str, width: int) -> list[str]:
