@@ -197,7 +197,7 @@ def note_placed(state: State, rows: I64, nodes: I64, at: float) -> None:
         spec, node = state.index.specs[number], state.cluster.specs[int(nodes[k])].name
         reservations.taken(state, spec, node, 1, at)
         reservations.hold(state, f.ports, node, number, spec.ports)
-        node, (who, task) = state.cluster.specs[int(nodes[k])].name, f.task_of.get(number, ("", ""))
+        who, task = f.task_of.get(number, ("", ""))
         if number in f.executors:
             f.executors[number].node = node
         elif who:

@@ -362,10 +362,7 @@ def format_ports(ranges: Ranges) -> str:
 
 def free_on(state: State, node: str) -> Ranges:
     """Return the ports of a node that are neither used nor offered."""
-    taken = _used_ports(state, node)
-    if not taken:
-        return state.settings.ports
-    return without(state.settings.ports, joined(each for ranges in taken for each in ranges))
+    return without(state.settings.ports, joined(each for ranges in _used_ports(state, node) for each in ranges))
 
 
 def _used_ports(state: State, node: str) -> list[Ranges]:
