@@ -240,13 +240,8 @@ def _drawn(name: str, in_trees: bool, least: int, rng: np.random.Generator) -> C
     weight = rng.integers(1, 4, n) if rng.random() < 0.3 else np.ones(n, np.int64)
     places = ["", "x", "y", "x/u"] if in_trees and rng.random() < 0.7 else [""]
     queues = [places[int(rng.integers(len(places)))] for _ in range(n)]
-    return Case(
-        tuple(map(int, capacity)),
-        tuple(tuple(map(int, row)) for row in demand),
-        tuple(map(int, tasks)),
-        tuple(map(int, weight)),
-        tuple(queues),
-    )
+    rows = tuple(map(tuple, demand.tolist()))
+    return Case(tuple(capacity.tolist()), rows, tuple(tasks.tolist()), tuple(weight.tolist()), tuple(queues))
 
 
 def _changed(case: Case, least: int, rng: np.random.Generator) -> Case:

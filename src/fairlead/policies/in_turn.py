@@ -36,9 +36,7 @@ class Sequential:
 
     def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
         """Serve whole tasks to the first user in order."""
-        if self.by_priority:
-            return problem, ByKey(lambda i, tasks: -int(problem.priority[i]), len(problem.users))
-        return problem, ByKey(lambda i, tasks: i, len(problem.users))
+        return problem, ByKey(lambda i, tasks: -int(problem.priority[i]) if self.by_priority else i, len(problem.users))
 
 
 def _take(left: Any, demand: Any, most: Any, order: Any, tasks: Any, stop: Any) -> None:
