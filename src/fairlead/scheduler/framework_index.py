@@ -259,7 +259,6 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         return leaf
 
     def free(self, leaf: str) -> None:
-        """Release a leaf."""
         self.at.pop(leaf, None)
         self._lowest.pop(leaf.rpartition("/")[0], None)
 

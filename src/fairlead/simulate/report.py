@@ -355,7 +355,6 @@ def _input(name: str, value: Any) -> str:
 
 
 def sweep_text(found: Sequence[dict[str, Any]], width: int = 200) -> str:
-    """Return what :func:`sweep_tables` does, as text."""
     return printed(*sweep_tables(found, width), width=width)
 
 

@@ -60,7 +60,6 @@ class Point:
 
     @property
     def source(self) -> Source:
-        """What to read."""
         seed = self.seed if is_derived(self.trace, self.kind, self.columns) else 0
         return self.trace, self.kind, self.columns, self.skip_bad, seed
 
