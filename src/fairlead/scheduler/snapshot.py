@@ -24,7 +24,6 @@ from fairlead.scheduler.framework_index import Frameworks
 from fairlead.scheduler.growth import rebuild_row_maps, set_ended
 from fairlead.scheduler.job_index import ByNumber
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.constants import HOURS
 from fairlead.scheduler.kernel.view import BEGAN, ENDED, HISTOGRAMS, HOLDS, IDLE_BUDGET, MOMENT, SERVED_AT
 from fairlead.scheduler.queue_tree import QueueTree, mark_exact
 from fairlead.scheduler.state import ShapeKey, State
@@ -191,9 +190,10 @@ def load(pieces: Iterable[bytes], read_days: Callable[[bytes], Any] = lambda bod
     state.broken_gangs = set(known.broken_gangs)
     state.times[BEGAN], state.grain = known.began, np.array(known.grain, np.int64)
     state.days = read_days(known.days)
-    for stored, name in tables.items():
-        _allocate(getattr(state, name), known.rows.get(stored, 0), len(known.resources))
-    state.hours.extend(HOURS - state.hours.n)  # not written by older versions
+    for stored, name in tables.items():  # as zeros: the value of columns and tables that older versions did not write
+        table: Table = getattr(state, name)
+        table.widen(len(known.resources))
+        table.extend(max(0, known.rows.get(stored, 0) - table.n))  # a new state has its hours
     state.times[IDLE_BUDGET] = known.settings.idle_budget
     state.times[MOMENT : MOMENT + len(known.counted)] = known.counted  # older versions wrote fewer
     piece: Submitted | Rows | End | None = None
@@ -271,14 +271,6 @@ def _pack_table(name: str, columns: dict[str, np.ndarray]) -> Iterator[Rows]:
         for first in range(0, len(column), step):
             part = column[first : first + step]
             yield Rows(name, stored, part.dtype.str, part.shape, first, np.ascontiguousarray(part).tobytes())
-
-
-def _allocate(table: Table, n: int, resources: int) -> None:
-    """Allocate a table's rows as zeros: the value of columns and tables that older versions did not write."""
-    table.set_rows(np.zeros(n, table.FIELDS))
-    for name, (kind, fill) in table.WIDE.items():
-        setattr(table, name, np.zeros((n, 0 if fill is None else resources), kind))
-    table.n = n
 
 
 def _unpack(table: Table, piece: Rows) -> None:
