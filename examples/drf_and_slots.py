@@ -45,12 +45,12 @@ OTHERS = Setting("cpu=4,memory=15G", 2, {"small": 20, "large": 60}, range(2, 9))
 
 
 def workload(setting: Setting) -> Workload:
-    """Return enough jobs for ten minutes; those that wait then are cancelled."""
+    """Return enough jobs for ten minutes; those that wait a second later are cancelled, so that none ends by that within them."""
     jobs = Jobs()
     for kind, (demand, seconds) in KINDS.items():
         for user in range(setting.users):
             for _ in range(400 if kind == "small" else 60):
-                jobs.add(0.0, f"{kind}-{user}", demand, seconds, setting.tasks[kind], withdrawn=60.0 * MINUTES)
+                jobs.add(0.0, f"{kind}-{user}", demand, seconds, setting.tasks[kind], withdrawn=60.0 * MINUTES + 1)
     return jobs.workload("small and large jobs", synthetic_nodes(48, setting.node), [])
 
 

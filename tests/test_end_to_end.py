@@ -872,6 +872,7 @@ def test_jobs_imports_no_other_command(tmp_path):
     assert {name for name in modules_of(["jobs"], tmp_path) if name.startswith("fairlead")} == {
         "fairlead",
         "fairlead.data_folder",
+        "fairlead.descriptors",
         "fairlead.interrupts",
         "fairlead.locks",
         "fairlead.plain_text",

@@ -1149,6 +1149,21 @@ def test_a_gang_starts_where_there_is_room_though_it_is_kept_elsewhere():
     assert placements(decide(world.state, world.now).facts) == [(gang, 1)]
 
 
+def test_a_card_that_is_drained_idles_for_nobody():
+    """The card is reserved, free, and then drained: since then nothing of it idles, and what idled before is counted."""
+    world = World([Queue("a"), Queue("b")], {"cpu": 4000, "gpu": 2000}, idle_budget=1.0)
+    world.submit("a", {"cpu": 1000, "gpu": 1000})
+    world.decide()
+    world.submit("b", {"cpu": 1000, "gpu": 2000})
+    world.happen(NodesReserved(at=world.now, id=world.state.index.last, nodes=[0], tasks=[1], start=100.0))
+    holds, gpu = world.state.holds, world.state.resources.index("gpu")
+    assert holds.idle[0, gpu] == 1000
+    since, world.now = world.now, world.now + 10.0
+    world.happen(NodeDrained(at=world.now, node=world.state.cluster.specs[0].name, cards=[1]))
+    check_invariants(world.state)
+    assert (holds.idle[0, gpu], holds.idled[0, gpu]) == (0, 1000 * (world.now - since))
+
+
 def test_ties_among_those_who_wait_are_no_flat_yes():
     """Three people, two slots: whoever is passed over on a tie is named, and since when. Whether they take turns is open."""
     world = World([Queue("*")], {"cpu": 2})

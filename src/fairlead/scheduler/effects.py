@@ -204,7 +204,9 @@ def _count_drained(state: State, at: float) -> None:
     """Adjust the capacity of nodes with drained cards to which of these are in use now."""
     for row in list(state.drained):
         in_use = {card for task in state.held_rows([row]) for card in cards_of(state.tasks.cards[task].tolist())}
+        scheduling.count_idle(state.view(), row, at)
         if state.cluster.count_drained(row, in_use, state.nodes, state.resources) and state.nodes.up[row]:
+            scheduling.set_idle(state.view(), row)
             _capacity_changed(state, row, at)
         if not state.drained_cards(row):
             state.drained.discard(row)

@@ -215,7 +215,7 @@ cdef double lasts_at_most(View v, i64 j, double p90) noexcept nogil:
     return min(v.jobs[j].time_limit, p90) if is_trusted(v, v.jobs[j].queue) else v.jobs[j].time_limit
 
 
-cdef void count_idle(View v, i64 n, double at) noexcept nogil:
+cpdef void count_idle(View v, i64 n, double at) noexcept nogil:
     """Add up a node's idle held room until now; called before it changes."""
     cdef i64 m = v.len_total
     h = v.nodes[n].hold
@@ -231,7 +231,7 @@ cdef void count_idle(View v, i64 n, double at) noexcept nogil:
         h = v.holds[h].after
 
 
-cdef void set_idle(View v, i64 n) noexcept nogil:
+cpdef void set_idle(View v, i64 n) noexcept nogil:
     """Compute a node's idle held room by hold: beyond what those before it keep."""
     cdef i64 m = v.len_total
     for r in range(m if v.nodes[n].hold != NONE else 0):
