@@ -26,8 +26,10 @@ from fairlead.scheduler.facts import (
     JobCancelled,
     JobsPassedOver,
     JobSubmitted,
+    NodeDrained,
     NodeJoined,
     NodesClaimed,
+    NodesReserved,
     TasksCheckpointed,
     TasksFinished,
     TasksPlaced,
@@ -881,6 +883,33 @@ def test_a_check_finds_who_pays_and_would_claim_again():
     assert check.happen(story.state, NodesClaimed(at=2.0, id=3, nodes=[0], tasks=[1], why="priority")) == (
         "job 1 is a victim for job 3, and would then claim what queue 'a' is guaranteed"
     )
+
+
+@pytest.mark.parametrize("drained_at", [1.0, 31.0])
+def test_a_claim_gets_a_card_that_is_not_drained(drained_at):
+    """One of two cards in use is drained, before the claim or while its victim stops: the other has to come back for it."""
+    story = Story([{"cpu": 4000, "gpu": 2000}], [Queue("a", guarantee={"gpu": 1000}), Queue("b", grace=5.0)])
+    story.job(0.0, "b", 1e6, 2, cpu=1000, gpu=1000)
+    story.job(1.0, "a", 100.0, cpu=1000, gpu=1000)
+    story.until(drained_at)
+    story.happen(NodeDrained(at=drained_at, node="n0", cards=[0]))
+    story.until(100.0)
+    assert story.began[2], "the claim is served"
+    assert story.state.nodes.capacity[0, story.state.resources.index("gpu")] == 1000
+    assert story.state.holds.n == 0, "nothing is kept in vain"
+
+
+def test_what_is_reserved_for_a_victim_is_no_fault_of_the_claim():
+    """A victim that its queue could not claim is none again for a while. Room was reserved for its next task before."""
+    queues = [Queue("p/a"), Queue("p/b", guarantee={"cpu": 2}), Queue("q", guarantee={"cpu": 2}, guarantee_timeout=20.0)]
+    story = Story([{"cpu": 4}], queues, idle_budget=1.0)
+    story.job(0.0, "p/b", 1e6, 2, cpu=1)
+    story.job(0.0, "p/a", 1e6, 2, cpu=2)
+    story.until(1.0)
+    story.happen(NodesReserved(at=1.0, id=2, nodes=[0], tasks=[1], start=500.0))
+    story.job(1.0, "q", 10.0, cpu=2)
+    story.until(30.0)
+    assert (story.began[3], story.state.jobs.safe_for[story.state.job_row(2)] > 0) == ([26.0], True)
 
 
 def crowd(seed: int) -> Workload:

@@ -127,18 +127,24 @@ def _reclassified(state: State, preemption_plan: PreemptionPlan, claim: Due) -> 
 
 
 def withdraw_claims(state: State, now: float) -> list[Fact]:
-    """Release or reduce holds for claims that are none any more: fewer tasks wait or may start, or less is guaranteed.
+    """Release or reduce holds for claims that are none any more: fewer tasks wait or may start, less is guaranteed, or a card is drained.
 
     Rule: holds-lapse. What else the queue got since counts after the hold, so it does not end the claim.
     """
     h, tasks_kept = state.holds, _tasks_kept(state)
     found: list[Fact] = []
+    short: set[int] = set()  # nodes where cards that claims wait for are drained
+    if state.drained and tasks_kept.any() and "gpu" in state.resources:
+        short = {*np.flatnonzero(preemption_plan_of(state, now).room[:, state.resources.index("gpu")] < 0).tolist()}
     for group in dict.fromkeys(h.group[: h.n].tolist()):  # by when they were held, not by the rows of groups
         if not tasks_kept[group]:
             continue
-        where = _held(state, group)
-        most = _still_claimed(state, group, tasks_kept)
-        if most == sum(where.values()):
+        where, most = _held(state, group), _still_claimed(state, group, tasks_kept)
+        if short and state.shapes.demand[state.groups.shape_row[group], state.resources.index("gpu")]:
+            where = {n: tasks for n, tasks in where.items() if n not in short}
+            most = min(most, sum(where.values()))
+            most = 0 if most < tasks_kept[group] and state.groups.gang[group] else most
+        if most == tasks_kept[group]:
             continue
         first = np.flatnonzero(h.group[: h.n] == group)[0]
         job, kind = int(h.job[first]), int(h.kind[first])  # the group's first job may be another by now
@@ -281,8 +287,18 @@ def preemption_plan_of(state: State, now: float, frameworks: bool = False) -> Pr
     )  # fmt: skip
     v = state.view()
     scheduling.gather(v, preemption_plan, now)
+    preemption_plan.room -= not_coming_back(state)
     preemption_plan.kept[:] = scheduling.kept_for_claims(v)
     return preemption_plan
+
+
+def not_coming_back(state: State) -> I64:
+    """Return what of drained cards is in use, and not free once that ends: shape (nodes, resources)."""
+    found = np.zeros((state.nodes.n, len(state.resources)), np.int64)
+    for node in state.drained if "gpu" in state.resources else ():
+        gpu, whole = state.resources.index("gpu"), state.cluster.specs[node].capacity.get("gpu", 0)
+        found[node, gpu] = state.nodes.capacity[node, gpu] - max(0, whole - 1000 * len(state.drained_cards(node)))
+    return found
 
 
 def entitled_by_queue(state: State, frameworks: bool = False) -> np.ndarray:

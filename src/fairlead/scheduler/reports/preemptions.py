@@ -4,6 +4,8 @@ For tests, audits, and FAIRLEAD_CHECK. Checked are `revocable`, `keeps-guarantee
 `stays` and `progress`; and that a claim is served once what was freed for it is free, unless it lapsed.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fairlead.scheduler.effects import Learned, apply
@@ -117,10 +119,10 @@ def _must(holds: object, otherwise: str) -> None:
         raise BrokenRule(otherwise)
 
 
-def _left(state: State) -> tuple[I64, I64, I64]:
+def _left(state: State, revoked: Sequence[int] = ()) -> tuple[I64, I64, I64]:
     """Return what will be free beside holds for claims and for who is no victim, and used by queues, once nobody is stopping.
 
-    Third, the part of the stopping tasks' use that is of revocable jobs.
+    Third, the part of the stopping tasks' use that is of revocable jobs. Jobs that were just `revoked` are no victims only since then.
     """
     room, used = state.nodes.free[: state.nodes.n].copy(), state.queues.used[: state.queues.n].copy()
     rows = state.held_rows()
@@ -135,10 +137,10 @@ def _left(state: State) -> tuple[I64, I64, I64]:
         np.add.at(spare, q[q != NONE], revocable[q != NONE])
         q = np.where(q != NONE, state.queues.parent[q], NONE)
     h, heads = state.holds, state.groups.head[state.holds.group[: state.holds.n]]
-    safe = (heads != NONE) & (state.jobs.safe_for[heads] > 0)
+    safe = (heads != NONE) & (state.jobs.safe_for[heads] > 0) & ~np.isin(state.jobs.id[heads], revoked)
     kept = np.flatnonzero((h.kind[: h.n] != RESERVATION) | safe)
     np.subtract.at(room, h.node[kept], h.amount[kept])
-    return room, used, spare
+    return room - claims.not_coming_back(state), used, spare
 
 
 def _check_guarantees(state: State, fact: TasksRevoked) -> None:
@@ -228,7 +230,7 @@ def _check_enough(state: State, revoked: TasksRevoked, claimed: NodesClaimed) ->
     row = state.job_row(claimed.id)
     group, shape = int(state.jobs.group[row]), int(state.groups.shape_row[state.jobs.group[row]])
     demand = state.shapes.demand[shape]
-    room, used, spare_ends = _left(state)
+    room, used, spare_ends = _left(state, revoked.job.tolist())
     _must((room[claimed.nodes] >= 0).all(), f"what was revoked for job {claimed.id} does not make room for it")
     wanted = max(1, int(state.groups.gang[group]))
     room[claimed.nodes] += np.array(claimed.tasks)[:, None] * demand
