@@ -122,7 +122,7 @@ def _must(holds: object, otherwise: str) -> None:
 def _left(state: State, revoked: Sequence[int] = ()) -> tuple[I64, I64, I64]:
     """Return what will be free beside holds for claims and for who is no victim, and used by queues, once nobody is stopping.
 
-    Third, the part of the stopping tasks' use that is of revocable jobs. Jobs that were just `revoked` are no victims only since then.
+    Third, the part of the stopping tasks' use that is of revocable jobs. Jobs `revoked` just now were victims until then.
     """
     room, used = state.nodes.free[: state.nodes.n].copy(), state.queues.used[: state.queues.n].copy()
     rows = state.held_rows()
