@@ -1164,6 +1164,20 @@ def test_a_card_that_is_drained_idles_for_nobody():
     assert (holds.idle[0, gpu], holds.idled[0, gpu]) == (0, 1000 * (world.now - since))
 
 
+def test_who_waited_for_a_job_that_is_cancelled_may_go_before_others():
+    """A job fails, so the next is cancelled; whose turn it is after that, by a guarantee, has the room that came back."""
+    world = World([Queue("a", guarantee={"cpu": 1000}), Queue("b")], {"cpu": 1000})
+    first = world.submit("a", {"cpu": 1000})
+    world.decide()
+    cancelled = world.submit("a", {"cpu": 1000}, after=[After(first, "success")])
+    mine = world.submit("a", {"cpu": 1000}, after=[After(cancelled, "end")])
+    world.submit("b", {"cpu": 1000})
+    world.end(first, code=1)
+    assert [fact.id for fact in decide(world.state, world.now).facts] == [cancelled]
+    world.happen(JobCancelled(at=world.now, id=cancelled))
+    assert placements(decide(world.state, world.now).facts) == [(mine, 0)]
+
+
 def test_ties_among_those_who_wait_are_no_flat_yes():
     """Three people, two slots: whoever is passed over on a tie is named, and since when. Whether they take turns is open."""
     world = World([Queue("*")], {"cpu": 2})

@@ -112,8 +112,9 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool =
 def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
     """Like :func:`decide`, but forget no jobs."""
     found, learned = settle_first(state, now), None
-    # What frameworks yield is offered with what else is free there. Who is due may go before all others (rule: stays).
-    if state.frameworks.yielding or any(isinstance(fact, facts.JobsDue) for fact in found):
+    # What frameworks yield is offered with what else is free there. Who is due, or waited for a job that is cancelled, may go
+    # before all others (rule: stays).
+    if state.frameworks.yielding or any(isinstance(fact, facts.JobsDue | facts.JobCancelled) for fact in found):
         return Decision(found, more=True)
     gives_back = any(isinstance(fact, BEFORE_A_CYCLE) for fact in found)  # the cycle does not see these
     plan = _plan(state, most, now, thorough=False, strict=strict)
@@ -141,7 +142,7 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
         found += offers
     else:
         scheduling.settle(state.view(), plan.more)
-    more = plan.more or bool(state.dependencies.doomed or state.dependencies.doomed_tasks) or gives_back
+    more = plan.more or gives_back
     more |= plan.passed > 0 and len(found) == 1  # what comes last is decided once this is applied
     if now >= state.times[CLAIM_DUE] and not plan.more:
         if found:

@@ -129,7 +129,8 @@ def _reclassified(state: State, preemption_plan: PreemptionPlan, claim: Due) -> 
 def withdraw_claims(state: State, now: float) -> list[Fact]:
     """Release or reduce holds for claims that are none any more: fewer tasks wait or may start, or less is guaranteed.
 
-    Or the card is drained that comes back. Rule: holds-lapse. What else the queue got since counts after the hold, so it does not end the claim.
+    Or the card is drained that comes back. Rule: holds-lapse.
+    What else the queue got since counts after the hold, so it does not end the claim.
     """
     h, tasks_kept = state.holds, _tasks_kept(state)
     found: list[Fact] = []
