@@ -9,8 +9,11 @@ from pathlib import Path
 @contextmanager
 def opened(path: Path | str, flags: int, mode: int = 0o777, dir_fd: int | None = None) -> Iterator[int]:
     """Open a file that no program inherits. Raises OSError."""
-    with closing_all([os.open(path, flags | os.O_CLOEXEC, mode, dir_fd=dir_fd)]) as (fd,):
+    fd = os.open(path, flags | os.O_CLOEXEC, mode, dir_fd=dir_fd)
+    try:
         yield fd
+    finally:
+        os.close(fd)
 
 
 @contextmanager

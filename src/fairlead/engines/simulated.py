@@ -226,5 +226,8 @@ def _tuples(attempts: contract.Attempts) -> list[tuple[int, int, int]]:
 def _joined_ends(several: Sequence[contract.Ends]) -> contract.Ends:
     if len(several) <= 1:
         return several[0] if several else contract.NO_ENDS
-    columns = zip(*((end.outcome, end.code) for end in several), strict=True)
-    return contract.Ends(contract.joined([end.attempts for end in several]), *map(np.concatenate, columns))
+    return contract.Ends(
+        contract.joined([end.attempts for end in several]),
+        np.concatenate([end.outcome for end in several]),
+        np.concatenate([end.code for end in several]),
+    )

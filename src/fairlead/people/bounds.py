@@ -78,7 +78,9 @@ def _said(rules: Rules, leaf: str) -> list[tuple[str, Bounds]]:
 
 
 def _check(bounds: Bounds, has: Load, new: Iterable[Load], where: str) -> None:
-    total = Load(*map(sum, zip(has, *new, strict=True)))
+    total = has
+    for load in new:
+        total = total.plus(load)
     for most, count, what in (
         (bounds.jobs, total.jobs, "jobs that have not ended"),
         (bounds.tasks, total.tasks, "tasks of jobs that have not ended"),

@@ -60,8 +60,8 @@ class Order:
         self._resize_plan(0)
         self.min_offer, self.offer_room = np.full(resources, view.INFINITE), np.zeros(resources, np.int64)
         self.offered_to, self.offered_rest = np.zeros((3, 0), np.int64), np.zeros((0, resources), np.int64)
-        touched = view.TOUCHED_QUEUES, view.TOUCHED_GROUPS, view.FREED, view.OUT
-        self.counts[[*touched, view.LIMITED, view.MOVED, view.HISTORY_MOVED, view.CELLS]] = 0
+        lists = view.TOUCHED_QUEUES, view.TOUCHED_GROUPS, view.FREED, view.OUT, view.LIMITED, view.MOVED
+        self.counts[[*lists, view.HISTORY_MOVED, view.CELLS]] = 0
         moves[0] += 1
 
     def view(self, state: Records) -> Any:

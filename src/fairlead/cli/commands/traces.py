@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import typer
 
@@ -18,7 +18,7 @@ SIMULATED = (
 Trace = Annotated[Path, typer.Argument(help="The trace: a CSV or Parquet table, SWF, sacct -P, YARN, openb, SWIM, or a journal.")]
 Format = Annotated[
     Kinds | None,
-    option("openb, swim, swf, table, sacct, yarn or journal. Default: by the file name.", "--format", metavar="FORMAT"),
+    option(f"{', '.join(get_args(Kinds)[:-1])} or journal. Default: by the file name.", "--format", metavar="FORMAT"),
 ]
 Columns = Annotated[
     Path | None, option("Which columns a table of another system has: a TOML file, or google, alibaba, azure or philly.")

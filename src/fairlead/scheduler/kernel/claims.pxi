@@ -57,7 +57,7 @@ cdef void note_fall(View v, i64 q, i64 *demand, double at) noexcept nogil:
 
 
 cdef void let_in(View v, i64 q) noexcept nogil:
-    """Note that a queue may use more of its guarantee: room that is reserved for whom it may preempt may be open to it now, on any node."""
+    """Note that a queue may use more of its guarantee: on each node it may now have room that is reserved for those it may preempt."""
     if v.counts[HOLDS] > 0 and v.counts[IN_ORDER]:
         note_limited(v, q)
         v.queue_cache[q].maybe_stale = True

@@ -402,7 +402,7 @@ cdef void _note_stop(View v, i64 b, i64 why) noexcept nogil:
 
 
 cdef void note_limited(View v, i64 q) noexcept nogil:
-    """Note that something below a queue was hidden from the search, by a limit, or parked: whether it has room is unknown."""
+    """Note that a limit, or parking, hid something below a queue from the search: whether that has room is unknown."""
     if v.queue_cache[q].limited == NONE:
         v.queue_cache[v.counts[LIMITED]].limited_list = q
         v.counts[LIMITED] += 1

@@ -129,19 +129,21 @@ def _reclassified(state: State, preemption_plan: PreemptionPlan, claim: Due) -> 
 def withdraw_claims(state: State, now: float) -> list[Fact]:
     """Release or reduce holds for claims that are none any more: fewer tasks wait or may start, or less is guaranteed.
 
-    Or the card is drained that comes back. Rule: holds-lapse.
-    What else the queue got since counts after the hold, so it does not end the claim.
+    Also those for cards that were drained since, and so do not come back. Rule: holds-lapse. What else the queue got since
+    counts after the hold, so it does not end the claim.
     """
     h, tasks_kept = state.holds, _tasks_kept(state)
     found: list[Fact] = []
-    short: set[int] = set()  # nodes where cards that claims wait for are drained
-    if state.drained and tasks_kept.any() and "gpu" in state.resources:
-        short = {*np.flatnonzero(preemption_plan_of(state, now).room[:, state.resources.index("gpu")] < 0).tolist()}
+    short: list[int] = []  # nodes with drained cards, where more is kept for claims than comes back
+    gpu = state.resources.index("gpu") if "gpu" in state.resources else NONE
+    if state.drained and tasks_kept.any() and gpu != NONE:
+        room = preemption_plan_of(state, now).room
+        short = [n for n in state.drained if room[n, gpu] < 0]
     for group in dict.fromkeys(h.group[: h.n].tolist()):  # by when they were held, not by the rows of groups
         if not tasks_kept[group]:
             continue
         where, most = _held(state, group), _still_claimed(state, group, tasks_kept)
-        if short and state.shapes.demand[state.groups.shape_row[group], state.resources.index("gpu")]:
+        if short and state.shapes.demand[state.groups.shape_row[group], gpu]:
             where = {n: tasks for n, tasks in where.items() if n not in short}
             most = min(most, sum(where.values()))
             most = 0 if most < tasks_kept[group] and state.groups.gang[group] else most

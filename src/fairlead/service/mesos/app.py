@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from fairlead.engines.step import Stalled
 from fairlead.people.rules import Forbidden
 from fairlead.scheduler.admission import Refused, Unknown
+from fairlead.service.api.answers import retry_after
 from fairlead.service.connections.listening import is_accepted, name_in
 from fairlead.service.loop import Busy, no_threads
 from fairlead.service.mesos import encoding
@@ -119,7 +120,7 @@ class MesosApp:
             raise Refused("Expecting 'framework_id' to be present")
         while wait := self._authenticator.wait(who, call.framework_id.value):
             if wait > LONGEST_WAIT_SECONDS:
-                raise CallRefused(503, "too many calls from this framework: slow down", {"Retry-After": "1"})
+                raise CallRefused(503, "too many calls from this framework: slow down", retry_after(1.0))
             await asyncio.sleep(wait)
         await self._calls.take(who, call, request.headers.get("mesos-stream-id"))
         await answer(send, 202, b"", {})

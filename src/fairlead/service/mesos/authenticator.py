@@ -22,6 +22,7 @@ from fairlead.people.bounds import Rates, default_bounds
 from fairlead.people.principals import Principal, Principals
 from fairlead.people.rules import Caller
 from fairlead.scheduler.admission import Refused
+from fairlead.service.api.answers import retry_after
 from fairlead.service.connections.acceptor import uid_of_client
 from fairlead.service.connections.slots import network_of
 from fairlead.service.mesos.tasks import TOKEN
@@ -89,7 +90,7 @@ class FrameworkAuthenticator:
             network = network_of(scope["client"][0])
             if authorization and (wait := self._tries.wait(network, WRONG_PER_SECOND)):
                 why = f"too many wrong secrets come from {network}: try again in {wait:.0f} s"
-                raise CallRefused(503, why, {"Retry-After": "1"})
+                raise CallRefused(503, why, retry_after(1.0))
             raise _not_authenticated("a principal and its secret are needed: send 'Authorization: Basic ...'")
         account = principal.account or self._authenticator.owner.name
         person = await self._authenticator.person(account)
