@@ -588,7 +588,7 @@ def test_a_newcomer_with_larger_and_shorter_tasks_comes_to_its_share(nodes, newc
     """Served in its own slot again and again, it is the first in line all the same: the next reservation is for more."""
     share = sum(node["cpu"] for node in nodes) / 1000 / (1 + newcomers)
     for means in _mean_use(nodes, newcomers, gang):
-        assert means == pytest.approx(dict.fromkeys(means, share), rel=0.1)
+        assert means == pytest.approx(dict.fromkeys(means, share), rel=0.15)
 
 
 def test_who_waits_beside_quota_that_is_not_lent_hears_what_is_kept_for_reservations():
@@ -608,26 +608,38 @@ def test_who_waits_beside_quota_that_is_not_lent_hears_what_is_kept_for_reservat
     assert texts[2].endswith("the job needs 8; room on n0 is reserved for it")
 
 
-def test_a_queue_is_asked_as_its_debt_passes_another_quarter_of_its_tasks_time_or_its_own_tasks_start_or_end():
+def _patience(queues, q: int, lasts: float) -> float:
+    """The debt from which a queue gets reservations, if its tasks last that long."""
+    return lasts * (PATIENCE if queues.tasks[q] == 0 else 1.0)
+
+
+def test_a_queue_is_asked_as_its_debt_passes_another_multiple_of_its_patience_or_its_own_tasks_start_or_end():
     """At a high load each queue waits, and its answer is mostly the one before."""
-    rng, jobs, each = random.Random(1), Jobs(), PATIENCE * min(edge for edge in EDGES if edge > 100.0)
+    rng, jobs, lasts = random.Random(1), Jobs(), min(edge for edge in EDGES if edge > 100.0)
     for k in range(300):
         jobs.add(5.0 * k, f"q{k % 8}", {"cpu": 1000 * rng.randint(1, 6)}, rng.uniform(106.0, 111.0))
-    before, moved, found = (-np.inf, [0.0] * 9, [0.0] * 9), set(), []
+    moved, before, found = set(), {}, []
 
     def watch(state, facts):
-        nonlocal before
+        here = set()
         for fact in facts:
             if isinstance(fact, TasksPlaced | TasksFinished):
-                moved.update(f"q{(job - 1) % 8}" for job in fact.job.tolist())
-        queues, counted = state.queues, float(state.times[DEBTS_AT])
-        if counted > before[0]:
-            for q in range(1, queues.n):
-                quiet = state.tree.names[q] not in moved and before[2][q] == queues.put_off[q] == 0.0
-                if counted > 3000.0 and quiet and queues.pending[q] > 0:
-                    found.append((bool(max(before[1][q], 0.0) // each < queues.debt[q] // each), bool(queues.in_list[q])))
-            before = counted, queues.debt[:9].tolist(), queues.put_off[:9].tolist()
-            moved.clear()
+                here.update(f"q{(job - 1) % 8}" for job in fact.job.tolist())
+            elif isinstance(fact, JobSubmitted) and before.get(state.tree.rows[fact.job.queue], (0,))[-1] == 0:
+                here.add(fact.job.queue)  # it begins to wait
+        moved.update(here)
+        queues = state.queues
+        for q in range(1, queues.n):
+            name, debt = state.tree.names[q], float(queues.debt[q])
+            counted, off = max(float(queues.debt_at[q]), float(state.times[DEBTS_AT])), float(queues.put_off[q])
+            was, then, off_then, _ = before.get(q, (0.0, 0.0, 0.0, 0))
+            if counted > then:
+                each = _patience(queues, q, lasts)
+                if counted > 3000.0 and name not in moved and off_then == off == 0.0 and queues.pending[q] > 0:
+                    found.append((max(was, 0.0) // each < debt // each, bool(queues.in_list[q])))
+                was, then, off_then = debt, counted, off
+                moved.difference_update({name} - here)  # the rest came after the count
+            before[q] = was, then, off_then, int(queues.pending[q])
 
     simulate(jobs.workload("w", [Node("n0", {"cpu": 16_000})], []), samples=20, watch=watch)
     assert set(found) == {(False, False), (True, True)}
@@ -635,7 +647,7 @@ def test_a_queue_is_asked_as_its_debt_passes_another_quarter_of_its_tasks_time_o
 
 def test_debts_are_counted_within_the_patience_of_who_waits_and_not_where_nobody_does():
     """A count is due within that, and late by as much at most."""
-    rng, jobs, each = random.Random(1), Jobs(), PATIENCE * min(edge for edge in EDGES if edge > 100.0)
+    rng, jobs, lasts = random.Random(1), Jobs(), min(edge for edge in EDGES if edge > 100.0)
     for k in range(200):
         jobs.add(
             20.0 * k if k < 150 else 100.0 * k - 11_000.0,
@@ -653,12 +665,14 @@ def test_debts_are_counted_within_the_patience_of_who_waits_and_not_where_nobody
             assert counted <= before
             quiet += 1
         waits = {q: waits.get(q, now) for q in range(1, state.queues.n) if state.queues.pending[q] > 0}
-        ages.extend(now - max(since, counted) for since in waits.values() if now > 1500.0)
+        for q, since in waits.items():
+            if now > 1500.0:
+                ages.append((now - max(since, counted, state.queues.debt_at[q])) / _patience(state.queues, q, lasts))
         before = now
 
     simulate(jobs.workload("w", [Node("n0", {"cpu": 16_000})], []), samples=20, watch=watch)
     assert quiet > 100
-    assert each < max(ages) <= 2 * each
+    assert 1.0 < max(ages) <= 2.0
 
 
 def test_who_ran_between_two_counts_of_debts_is_not_owed_as_if_they_had_run_nothing():

@@ -54,7 +54,7 @@ def test_the_worst_newcomer_has_most_of_what_packing_lets_it_have(data):
 def test_room_that_was_drained_stays_together_for_who_is_owed_as_much(seed):
     """Queues with tasks as large as a node beside small ones. They had 0 to 51% when small tasks filled it after each drain."""
     worst, first = mixture(seed)
-    assert worst >= 0.7
+    assert worst >= 0.6
     assert first >= 0.5
 
 

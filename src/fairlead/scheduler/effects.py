@@ -119,6 +119,7 @@ def _configured(state: State, fact: facts.Configured) -> None:
     for row in range(state.queues.n):
         growth.write_queue(state, row)
     state.tree.write_guarantees(state.queues, state.cluster.open)
+    state.queues.standing[0] = NONE
     _note_below(state, below, fact.at)
     begin_ticks(state.queues, before, fact.at - state.times[BEGAN])
     reset_changed_history(state.queues, policies)
@@ -620,6 +621,7 @@ def _nodes_changed(state: State, at: float) -> None:
     state.count_rows()
     below = _below_guarantee(state)
     state.tree.follow_total(state.queues, state.resources, state.cluster.total, state.cluster.open)
+    state.queues.standing[0] = NONE
     _note_below(state, below, at)
     coarsen(state.queues, state.grain, state.cluster.total)
     share_evenly(state.queues, state.cluster.total)

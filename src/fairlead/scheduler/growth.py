@@ -321,7 +321,7 @@ def _move_jobs(state: State, row: int, at: float) -> None:
             scheduling.count_use(state.view(), new, at)  # nothing so far
         for name in ROLE_COLUMNS:
             getattr(queues, name)[new] = getattr(queues, name)[row]
-    for name in ("idled_before", "apart", "wants", "debt", "debt_at", "lasts", "beyond", "owed_since", "put_off", "wasted"):
+    for name in ("idled_before", "apart", "wants", "debt", "debt_at", "due_at", "lasts", "beyond", "owed_since", "put_off", "wasted"):
         column = getattr(queues, name)  # only leaves have these
         column[leaf], column[row] = column[row], 0
     jobs, leaves = state.jobs, state.groups.leaf[: state.groups.n]

@@ -285,6 +285,7 @@ class Queues(Table):
     short_since: F64  # since when it is below its fair share; inf: it is not; the root's: time of the last check
     debt: F64  # of a line: what it is owed, see `kernel/debts.pxi`; seconds
     debt_at: F64  # of a line: when its debt was last added up, if after a count
+    due_at: F64  # of a line that waits: when its debt needs a count
     lasts: F64  # of a line: the p90 of how long the tasks of a job last, as known when one of it ended last, seconds; 0: unknown
     beyond: F64  # of a line: what the task, or whole gang, that started last took beyond its part; 0 if nobody else waited
     owed_since: F64  # of a line: since when it is owed anything
@@ -295,6 +296,7 @@ class Queues(Table):
     listed: I64  # the root's: length of that list
     reserved: Annotated[I64, DERIVED]  # of a line: tasks that it has reservations for
     wants: I64  # bits of the resources that its jobs needed so far
+    standing: I64  # when parts were computed, 2: hungry, 1: active, 0: neither; see `kernel/debts.pxi`
     events: I64  # the root's: tasks that started, ended or came since lines were asked
     pending: Annotated[I64, DERIVED]  # of a leaf: groups with jobs
     waits: Annotated[I64, DERIVED]  # the root's: groups with jobs, or that want offers, of all leaves

@@ -623,7 +623,7 @@ cdef i64 _ends_on(View v, i64 b, i64 n, i64 own, double now, Ranked *ends, i64 *
         counts = not v.queue_cache[q].apart if own == NONE else counts_on(v, own, q)
         at = expected_end(v, t, now, part, &tails) if counts else INFINITY
         if counts and soon:
-            longest = tails_of(v, v.tasks[t].job, &tails)
+            longest = longest_known(v, v.tasks[t].job)
             age = max(0.0, now - v.tasks[t].started_at) if v.tasks[t].status == RUNNING else 0.0
             at = min(at, now + max(MIN_FORECAST_SECONDS, longest - age if age < longest else age))
         if at < INFINITY:

@@ -49,7 +49,9 @@ MAX_EXTRAPOLATION: Final = 4.0
 
 # debts.pxi
 PATIENCE: Final = 0.25
-"""Part of what its part does while a task of it lasts that a line is owed before it gets a reservation."""
+"""A line that runs nothing gets a reservation once it is owed its part for this part of the time that its tasks last; others: for all of it."""
+PARTS_TICKS: Final = 8.0
+"""Ticks of past use, 1024 a half-life, after which parts are computed anew: use counts a half percent less then."""
 ANYTHING: Final = -1
 """What a leaf wants whose framework wants offers: all bits."""
 LEAST_SHARE: Final = 1e-9

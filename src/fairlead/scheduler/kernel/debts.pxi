@@ -18,13 +18,16 @@
   ended, or jobs come, as there were active queues, or as tasks run if these are fewer; once a count is late by the
   least patience of those who wait; and after a node with reserved room was lost. Only then is anybody given a reservation. Once tasks
   were placed and all are served that can be (TasksPlaced without `more`), nobody is asked again before something happens.
-- **Counting**: all parts are computed, and what all have lacked is added up, by need, in the first such moment from
+- **Counting**: what lines have lacked is added up, by need, in the first such moment from
 
       min over the lines that wait of t + min(s, (s - d mod s) / rate), or their `put_off` if that is earlier
 
-  s is the line's patience, t when its debt d was last added up, and the rate l / p by the parts of the last count; 1 if none is known.
+  s is the line's patience, t when its debt d was last added up, and the rate l / p by the parts of that moment; 1 if none is known.
   So a count is due within s of the last one, or of the moment when the line began to wait. Since a debt grows by at most 1 s a second, what is added
-  between two counts is wrong by at most s. Where nobody waits nothing is counted, nor without a budget. All of it follows from the facts.
+  between two counts is wrong by at most s. Then it is added up for the lines for which that time has come, and for those on the list.
+  It is for all lines, and all parts are computed, if other queues are hungry or active than when parts were last computed, somebody runs tasks and
+  is not hungry, something is not lent, or a few ticks of past use are over. Where nobody waits nothing is counted, nor without a budget.
+  All of it follows from the facts.
   What a leaf lacked is also added up, by those parts, before a task of it starts or ends, and before it begins or ceases to wait. Else
   who ran a task between two counts would be owed as if they had not, and who came, as if they had waited.
 - **Ties**: where siblings' shares tie, who is owed more goes first, once after each count: debt times part, of all lines below, if a
@@ -149,31 +152,40 @@ cdef void _note_need(View v, i64 x, double least, double part, double lack) noex
     if part > LEAST_SHARE:  # else it is not known yet: a debt grows by at most 1 s a second
         after = min(least, after * part / lack) if lack > 0.0 else least
     due = after + max(v.queues[x].debt_at, v.times[DEBTS_AT])
+    v.queues[x].due_at = min(due, v.queues[x].put_off) if v.queues[x].put_off > 0.0 else due
     v.times[LEAST_PATIENCE] = min(v.times[LEAST_PATIENCE], least)
-    v.times[DUE_AT] = min(v.times[DUE_AT], min(due, v.queues[x].put_off) if v.queues[x].put_off > 0.0 else due)
+    v.times[DUE_AT] = min(v.times[DUE_AT], v.queues[x].due_at)
 
 
 cdef void _count_debts(View v, double at) noexcept nogil:
-    """Compute all parts, and add up what each line has lacked since the last count."""
+    """Add up what lines have lacked: those that need it, or, if parts may have changed, all by new parts."""
+    cdef bint anew
     n, mark = v.counts[QUEUES], v.scratches
     owed, hungry = floats(v, n), flags(v, 4 * n)
     active, lines, moved = hungry + n, hungry + 2 * n, hungry + 3 * n
     v.counts[NEWS] += 1
-    v.queues[0].line, v.times[DUE_AT], v.times[LEAST_PATIENCE] = 0, INFINITY, INFINITY
+    v.times[DUE_AT] = INFINITY
     for k in range(v.queues[0].listed):
         x = v.queues[k + 1].line
         moved[x], v.queues[x].in_list = True, False
     v.queues[0].listed = 0
     _note_hungry(v, hungry, active, lines)
-    _set_parts(v, hungry, active)
+    anew = not _are_parts_valid(v, hungry, active, at)
+    if anew:
+        v.queues[0].line, v.times[LEAST_PATIENCE] = 0, INFINITY
+        _set_parts(v, hungry, active)
     for x in range(n):
-        if active[x]:
+        if anew and active[x]:
             v.queues[0].line += 1
-        if lines[x] and active[x]:
-            owed[x] = _count_debt(v, x, hungry[x], moved[x], at)
-        elif lines[x]:
+        if lines[x] and not active[x]:
             v.queues[x].debt = v.queues[x].put_off = v.queues[x].wasted = 0.0
-    v.times[DEBTS_AT] = at
+        elif lines[x]:
+            if anew or moved[x] or at >= v.queues[x].due_at:
+                _count_debt(v, x, hungry[x], moved[x], at)
+            v.times[DUE_AT] = min(v.times[DUE_AT], v.queues[x].due_at)
+            if hungry[x] and v.queues[x].debt >= patience(v, x) and v.queues[x].debt > 0.0:
+                owed[x] = v.queues[x].debt * _part_and_lack(v, x)[0]
+    v.times[DEBTS_AT] = at if anew else v.times[DEBTS_AT]
     for q in range(n - 1, 0, -1):
         p = v.queues[q].parent
         owed[p] += owed[q]
@@ -181,25 +193,33 @@ cdef void _count_debts(View v, double at) noexcept nogil:
     release(v, mark)
 
 
-cdef double _count_debt(View v, i64 x, bint hungry, bint moved, double at) noexcept nogil:
-    """Add up what an active line lacked; return its debt times its part if that is a part of its work, and it waits; else 0.
+cdef bint _are_parts_valid(View v, flag *hungry, flag *active, double at) noexcept nogil:
+    """Return True if parts depend on nothing that has changed since they were computed, but for a few ticks of past use."""
+    cdef bint same
+    same = not v.queues[0].has_nonlendable and v.times[DEBTS_AT] > -INFINITY
+    for q in range(v.counts[QUEUES]):
+        standing = <i64>hungry[q] + active[q]
+        same &= standing == v.queues[q].standing and standing != 1  # what is used by who is not hungry counts
+        same &= v.queues[q].tick == 0.0 or at < v.times[DEBTS_AT] + PARTS_TICKS * v.queues[q].tick
+        v.queues[q].standing = standing
+    return same
 
-    List it if it is to be asked; `moved` if a task of it has started or ended.
-    """
-    owed, before = 0.0, v.queues[x].debt
+
+cdef void _count_debt(View v, i64 x, bint hungry, bint moved, double at) noexcept nogil:
+    """Add up what an active line lacked, and list it if it is to be asked; `moved` if a task of it has started or ended."""
+    before = v.queues[x].debt
     part, lack = _add_lack(v, x, hungry, at)
     least = patience(v, x) if _waits(v, x) else INFINITY
     if hungry and v.queues[x].debt >= least and v.queues[x].debt > 0.0:
-        owed = v.queues[x].debt * part
         if moved or least == 0.0 or floor(before / least) < floor(v.queues[x].debt / least):
             enlist(v, x)
     if hungry and v.queues[x].put_off > 0.0:
         enlist(v, x)
     if v.queues[x].put_off <= at:
         v.queues[x].put_off = 0.0
+    v.queues[x].due_at = INFINITY
     if least < INFINITY:
         _note_need(v, x, least, part, lack)
-    return owed
 
 
 cdef (double, double) _add_lack(View v, i64 x, bint hungry, double at) noexcept nogil:
@@ -261,8 +281,8 @@ cdef void _set_owed(View v, i64 q, i64 owed) noexcept nogil:
 
 
 cdef double patience(View v, i64 x) noexcept nogil:
-    """Return the debt from which a line gets reservations: a fraction of the time that its tasks last; 0 if that is unknown."""
-    return PATIENCE * v.queues[x].lasts
+    """Return the debt from which a line gets reservations: the time that its tasks last, or a part of it; 0 if that is unknown."""
+    return v.queues[x].lasts * (PATIENCE if v.queues[x].tasks == 0 else 1.0)
 
 
 cdef void _note_hungry(View v, flag *hungry, flag *active, flag *lines) noexcept nogil:

@@ -209,6 +209,22 @@ cdef double set_tails(View v, i64 j, double *tails) noexcept nogil:
     return <double>EDGES[longest]
 
 
+cdef double longest_known(View v, i64 j) noexcept nogil:
+    """Return an upper bound of all durations in the histograms of job row j, seconds; found from their p90s up."""
+    longest = 0
+    for about in range(3):
+        row = row_about(v, j, about)
+        if row != NONE:
+            b, left = 0, v.histograms[row].total
+            if v.histograms[row].p90 != NONE:
+                b, left = v.histograms[row].p90 + 1, v.histograms[row].beyond
+            while left > 0:
+                left -= v.histograms[row].counts[b]
+                b += 1
+            longest = max(longest, b)
+    return <double>EDGES[longest]
+
+
 cdef double tails_of(View v, i64 j, Tails *tails) noexcept nogil:
     """Call :func:`set_tails`, unless it was for the same job row last."""
     if tails.job != j:
