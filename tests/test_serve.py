@@ -3,6 +3,7 @@
 import pytest
 
 from fairlead.engines.contract import EngineError
+from fairlead.engines.local.engine import LocalEngine
 from fairlead.journal import JournalFull
 from fairlead.journal.sql import SqlStore
 from fairlead.model.documents import Configuration
@@ -21,6 +22,7 @@ def start(home):
         configuration,
         Where(home / "socket"),
         personal=True,
+        make_engine=lambda wake: LocalEngine(home, configuration.nodes, wake),
         read_again=lambda: configuration,
         on_ready=ready,
         on_stopping=ready,

@@ -572,8 +572,8 @@ def test_at_most_so_many_run_and_edits_change_that(idle):
     assert "has ended: `fairlead rerun" in idle.call("edit", f"{job}", "--priority", "1").stderr
     gang = idle.submit("-q", "A", "-n", "2", "--gang", "--hold", "--", "true")
     refused = idle.call("edit", f"{gang}", "--at-most", "2")
-    said = f"fairlead: job {gang} is a gang, which starts all its tasks at once: omit --at-most\n"
-    assert (refused.returncode, refused.stderr) == (1, said)
+    said = "fairlead: --at-most: a gang starts all its tasks at once: omit it\n"
+    assert (refused.returncode, refused.stderr) == (2, said)
     idle.ok("cancel", f"{gang}")
 
 

@@ -5,9 +5,9 @@ import shlex
 import time
 from typing import Any, get_args
 
-from fairlead.cli.selection import all_tasks
 from fairlead.cli.tables import age, cpu_time, exact_span, memory, plain_table, quantities, show
 from fairlead.client.connection import Connection
+from fairlead.client.jobs import SubmittedJob
 from fairlead.failure import Failure, WrongUsage
 from fairlead.model.api_types import TaskStatus
 from fairlead.plain_text import moment, plain, span
@@ -34,7 +34,8 @@ def find_tasks(
             raise WrongUsage(f"--tasks {indices!r}: write an index, or a range such as 100-200")
         first, last = int(match[1]), int(match[2] or match[1])
         if job["indices"]:
-            return [task for task in all_tasks(connection, job["id"], status) if first <= task["known_as"] <= last][:10_000], 0
+            everything: list[Any] = SubmittedJob(connection, job["id"]).tasks(status)
+            return [task for task in everything if first <= task["known_as"] <= last][:10_000], 0
         if first >= job["tasks"] or last < first:
             raise Failure(f"job {job['id']} has no task {indices}: its tasks are 0 to {job['tasks'] - 1}")
         found = connection.get(path, first=first, limit=min(10_000, last - first + 1), status=status)["tasks"]

@@ -8,9 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fairlead.cli.selection import all_tasks
 from fairlead.client.connection import Connection
-from fairlead.client.jobs import OVER
+from fairlead.client.jobs import OVER, SubmittedJob
 from fairlead.client.service_error import ServiceError
 from fairlead.failure import failing
 from fairlead.model.api_types import JobInfo
@@ -203,7 +202,7 @@ def copy_all(connection: Connection, jobs: list[int], targets: Targets, failed: 
         began = time.monotonic()
         ended = [job for job in going if connection.get(f"/v1/jobs/{job}")["status"] in OVER]  # before what they wrote
         for job in going:
-            for task in all_tasks(connection, job, "failed" if failed else None):
+            for task in SubmittedJob(connection, job).tasks("failed" if failed else None):
                 place, is_over = (job, task["index"]), task["status"] in OVER
                 if place in over or not task["attempt"]:
                     continue

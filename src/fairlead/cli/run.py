@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from fairlead.cli.output import TaskOutput
 from fairlead.cli.scheduler import connect, say
-from fairlead.cli.selection import all_tasks
 from fairlead.cli.streams import OutputLost
 from fairlead.cli.terminal import width
 from fairlead.client import standard_input
@@ -174,7 +173,7 @@ def run_job(options: dict[str, Any]) -> int:
             say(answer["warning"])
             task = _follow(connection, job, kind, signals, forwarder, nodes is not None)
         if options["fetch"] and task["status"] == "succeeded":
-            tasks = all_tasks(connection, job)
+            tasks = SubmittedJob(connection, job).tasks()
             say(fetch_files(connection, job, {Path() if nodes is None else Path(str(each["known_as"])): each for each in tasks}))
     if task["reason"] not in (None, "exited", "stopped", "not started"):
         say(f"job {job}: {_reason(task)}")

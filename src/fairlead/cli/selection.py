@@ -4,7 +4,7 @@ import functools
 import inspect
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, NamedTuple
 
 from fairlead.cli import option_values as values
@@ -12,11 +12,12 @@ from fairlead.cli.commands.options import option, queue_option
 from fairlead.cli.job_options import moment
 from fairlead.cli.parsing import USAGE
 from fairlead.client.connection import Connection
+from fairlead.client.jobs import SubmittedJob
 from fairlead.failure import Failure, WrongUsage
 from fairlead.plain_text import plain
 
-PAGE, PAGE_OF_TASKS = 1000, 10_000
-"""Jobs and tasks per request."""
+PAGE = 1000
+"""Jobs per request."""
 TASK = r"[0-9]{1,15}(\.[0-9]{1,15})?"
 """A task as people write it: JOB or JOB.INDEX."""
 PART = r"[0-9]{1,15}\.[0-9]{1,15}@[0-9]{1,15}-[0-9]{1,15},[0-9]{1,15}-[0-9]{1,15}"
@@ -129,20 +130,12 @@ def print_changed(numbers: list[int], one: str, many: str) -> None:
         print(f"{len(numbers)} jobs {many}: {written_ranges(ranges_of(sorted(numbers)), MOST_NAMED)}")
 
 
-def all_tasks(connection: Connection, job: int, status: str | None = None) -> Iterator[dict[str, Any]]:
-    first: int | None = 0
-    while first is not None:
-        page = connection.get(f"/v1/jobs/{job}/tasks", first=first, limit=PAGE_OF_TASKS, status=status)
-        yield from page["tasks"]
-        first = page["next"]
-
-
 def task_places(connection: Connection, job: int, ranges: Iterable[tuple[int, int]]) -> list[int]:
     """Return the places of a job's tasks, from 0 on, by ranges of the indices that they know themselves by. Raises Failure."""
     info = connection.get(f"/v1/jobs/{job}")
     if not info["indices"]:
         return [index for first, last in ranges for index in range(first, last + 1)]
-    tasks, found = [*all_tasks(connection, job)], []
+    tasks, found = SubmittedJob(connection, job).tasks(), []
     for first, last in ranges:
         there = [task["index"] for task in tasks if first <= task["known_as"] <= last]
         if not there:

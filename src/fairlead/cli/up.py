@@ -20,6 +20,7 @@ import fairlead
 from fairlead.cli.background import Background, BackgroundHandler, append
 from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder, make_home, socket_of
 from fairlead.engines.contract import EngineError, LiveEngine
+from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import kept, this_machine
 from fairlead.engines.step import GRACE
 from fairlead.failure import Failure, WrongUsage
@@ -94,7 +95,7 @@ def run_scheduler(options: UpOptions, started: Callable[[], None]) -> None:
                 where,
                 personal=not options.system,
                 drop=options.drop_nodes,
-                make_engine=_engine(options, home, configuration, say),
+                make_engine=_engine(options, home, where, configuration, say),
                 read_again=lambda: _read(options.config),
                 on_ready=on_ready,
                 on_stopping=partial(_stopping, say),
@@ -143,14 +144,20 @@ def _release(version: str) -> list[int]:
     return [int(number) for number in re.findall("[0-9]+", version)[:3]]
 
 
-def _engine(options: UpOptions, home: Path, configuration: Configuration, say: Callable[[str], None]) -> EngineMaker | None:
-    """Return the maker of the engine; None for the local engine."""
+def _engine(
+    options: UpOptions, home: Path, where: Where, configuration: Configuration, say: Callable[[str], None]
+) -> EngineMaker:
+    """Return the maker of the engine."""
     if options.engine == "local":
         if options.ray_address is not None:
             raise WrongUsage("--ray-address: needs --engine ray")
         if options.lost_after is not None and options.nodes is None:
             raise WrongUsage("--lost-after: needs --nodes or --engine ray")
-        return _joined_engine(options, home, configuration) if options.nodes is not None else None
+        checkpoints = where.socket.with_name(f"{where.socket.name}.checkpoints") if options.system else None
+        if options.nodes is not None:
+            return _joined_engine(options, home, configuration, checkpoints)
+        nodes = configuration.nodes or [this_machine(configuration.system)]
+        return lambda wake: LocalEngine(home, nodes, wake, options.system, checkpoints)
     if options.nodes is not None:
         raise WrongUsage("--nodes: with --engine ray the nodes are Ray's: omit one of them")
     if importlib.util.find_spec("ray") is None:
@@ -170,7 +177,7 @@ def _engine(options: UpOptions, home: Path, configuration: Configuration, say: C
     return lambda wake: RayEngine(Serving(home, wake, policy, (host_towards(address), 0), options.system), address)
 
 
-def _joined_engine(options: UpOptions, home: Path, configuration: Configuration) -> EngineMaker:
+def _joined_engine(options: UpOptions, home: Path, configuration: Configuration, checkpoints: Path | None) -> EngineMaker:
     from fairlead.engines.remote.engine import Serving
     from fairlead.engines.remote.joined import JoinedEngine
     from fairlead.engines.remote.joining import DEFAULT_PORT as NODES_PORT
@@ -181,8 +188,6 @@ def _joined_engine(options: UpOptions, home: Path, configuration: Configuration)
         raise Refused(f"{options.config}: [[node]]: with --nodes this machine is one node: name one")
     own = configuration.nodes[0] if configuration.nodes else this_machine(configuration.system)
     policy = LeasePolicy(options.lost_after or LOST_AFTER_SECONDS, GRACE)
-    where = options.socket or SYSTEM_SOCKET
-    checkpoints = where.with_name(f"{where.name}.checkpoints") if options.system else None
     make_home(home)
     return lambda wake: JoinedEngine(Serving(home, wake, policy, listen, options.system), own, myself().name, checkpoints)
 

@@ -252,15 +252,6 @@ class LiveEngine(Engine, Protocol):
     def trouble(self) -> str | None:
         """Why it cannot work; None if it can."""
 
-    def expect(self, nodes: Mapping[str, Sequence[tuple[int, int, int]]]) -> None:
-        """Expect the nodes in the journal: by name, the attempts there. No other node is believed about these.
-
-        Where nodes come and go, they are lost only when nothing can run there.
-        """
-
-    def wait_for_nodes(self) -> None:
-        """Wait a while for nodes to come up; raises EngineError if their source does not answer."""
-
     def next_data(self, job: int, index: int, stream: str, offset: int, node: str = "") -> int:
         """Return where a task's output goes on at or after `offset`; more than `offset` if there is a hole.
 

@@ -457,8 +457,6 @@ def edit(state: State, job: int, changes: facts.JobEdited) -> facts.JobEdited | 
     edited = changes.edited(spec)
     if edited == spec:
         return None
-    if edited.at_most is not None and edited.gang:
-        raise Refused(f"job {job} is a gang, which starts all its tasks at once: omit --at-most")
     if not JOB.allows("edited", state.job_status(row)):
         raise Refused(f"job {job} has ended: `fairlead rerun {job}` runs it again")
     differ = [name for name in facts.FIXED_WHILE_RUNNING if getattr(edited, name) != getattr(spec, name)]

@@ -10,15 +10,12 @@ import itertools
 import logging
 import signal
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future
 from contextlib import ExitStack
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import uvloop
@@ -26,8 +23,6 @@ import uvloop
 from fairlead.data_folder import make_home
 from fairlead.disk_room import Reserve
 from fairlead.engines.contract import EngineError, LiveEngine, Superseded
-from fairlead.engines.local.engine import LocalEngine
-from fairlead.engines.local.machine import this_machine
 from fairlead.engines.local.reports import Task
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.joined import JoinedEngine
@@ -54,7 +49,7 @@ from fairlead.service.connections.listening import Where, accepted_names, listen
 from fairlead.service.connections.slots import ConnectionSlots
 from fairlead.service.connections.web_server import WebServer
 from fairlead.service.journal_reports import JournalReports
-from fairlead.service.loop import Busy, HappensLater, Loop, Question
+from fairlead.service.loop import Loop
 from fairlead.service.outlooks import Outlooks
 from fairlead.service.output.archive import OutputArchive
 from fairlead.service.page.asking import Asking
@@ -98,7 +93,7 @@ def serve(
     *,
     personal: bool,
     drop: Sequence[str] = (),
-    make_engine: EngineMaker | None = None,
+    make_engine: EngineMaker,
     read_again: Callable[[], Configuration],
     on_ready: Callable[[list[str], LiveEngine], None],
     on_stopping: Callable[[int], None],
@@ -112,7 +107,7 @@ def serve(
     where : where to listen
     personal : True for a scheduler of one person, the owner of this process; False for everybody with an account here
     drop : nodes that may be removed with tasks on them, which are stopped and go back to their jobs
-    make_engine : makes the engine, given the function that wakes the scheduler; by default for this machine, as configured
+    make_engine : makes the engine, given the function that wakes the scheduler
     read_again : reloads the configuration
     on_ready : called with the URLs and the engine when requests are answered
     on_stopping : called with the number of running tasks when the scheduler begins to stop
@@ -138,13 +133,8 @@ def serve(
         clock = Clock(home / "clock.json", journal.last_at())
         engines: list[LiveEngine] = []
 
-        def make_local(wake: Callable[[], None]) -> LiveEngine:
-            checkpoints = None if personal else where.socket.with_name(f"{where.socket.name}.checkpoints")
-            nodes = configuration.nodes or [this_machine(configuration.system)]
-            return LocalEngine(home, nodes, wake, not personal, checkpoints)
-
         def make(wake: Callable[[], None]) -> Scheduler:
-            engine = make_engine(wake) if make_engine is not None else make_local(wake)
+            engine = make_engine(wake)
             engines.append(engine)
             if isinstance(engine, JoinedEngine):
                 engine.ask = loop.ask
@@ -188,8 +178,8 @@ def serve(
         if isinstance(engine, RemoteEngine):
             engine.admit_relay = sessions.relays.admit
         most = make_room()
-        stop = _Stop(loop, engine, on_stopping)
         client = StateClient(loop, wakeups, authenticator, clock)
+        stop = _Stop(client, engine, on_stopping)
         urls = [listener.url for listener in listeners]
         reports = JournalReports(home / "journal.db", clock)
         door = Door(configuration.page, own_url(where, listeners), lambda: WebServer(page, None, slots))
@@ -275,13 +265,9 @@ def _start(
     there = None if engine.elastic else [node.name for node in engine.nodes]
     scheduler = Scheduler(journal, engine, clock, there, metrics.timed)
     state = scheduler.state
-    names, held = [spec.name for spec in state.cluster.specs], state.held_rows()
-    running: dict[str, list[Task]] = {names[row]: [] for row in np.flatnonzero(state.nodes.up).tolist()}
-    columns = (each.tolist() for each in (*state.attempts_of(held), state.tasks.node[held]))
-    for job, index, number, row in zip(*columns, strict=True):
-        running[names[row]].append((job, index, number))
-    engine.expect(running)
     scheduler.on_record, scheduler.placing = metrics.count, False  # the loop places, which looks at the disk first
+    if isinstance(engine, RemoteEngine):
+        engine.expect(_attempts_by_node(state))
     if isinstance(engine, JoinedEngine):
         engine.know(state.cluster.members)
     until = time.monotonic() + ENGINE_START_SECONDS
@@ -304,7 +290,8 @@ def _start(
                 raise EngineError(f"{home}/supervisor: the supervisor does not answer: see {home}/supervisor/log")
             time.sleep(0.005)
             scheduler.step()
-        engine.wait_for_nodes()
+        if isinstance(engine, RemoteEngine):
+            engine.wait_for_nodes()
     except BaseException as error:
         engine.close()
         if isinstance(error, Stalled):
@@ -313,6 +300,16 @@ def _start(
             raise EngineError(str(error)) from None
         raise
     return scheduler
+
+
+def _attempts_by_node(state: State) -> dict[str, list[Task]]:
+    """Return the attempts that hold resources, by the name of their node; of each node that is up."""
+    names, held = [spec.name for spec in state.cluster.specs], state.held_rows()
+    found: dict[str, list[Task]] = {names[row]: [] for row in np.flatnonzero(state.nodes.up).tolist()}
+    columns = (each.tolist() for each in (*state.attempts_of(held), state.tasks.node[held]))
+    for job, index, number, row in zip(*columns, strict=True):
+        found[names[row]].append((job, index, number))
+    return found
 
 
 def _refuse_unknown(state: State, drop: Sequence[str]) -> None:
@@ -342,9 +339,10 @@ def _refuse_to_lose(state: State, known: Collection[str]) -> None:
 class _Stop:
     """Ends the scheduler: when running tasks have ended, or at once."""
 
-    def __init__(self, loop: Loop, engine: LiveEngine, on_stopping: Callable[[int], None]) -> None:
+    def __init__(self, client: StateClient, engine: LiveEngine, on_stopping: Callable[[int], None]) -> None:
         self.leave = False
-        self._loop, self._engine, self._on_stopping = loop, engine, on_stopping
+        self._client, self._engine, self._on_stopping = client, engine, on_stopping
+        self._asking: asyncio.Task[None] | None = None
         self._pressed = 0
 
     def __call__(self, now: bool, by: str = "") -> None:
@@ -356,7 +354,7 @@ class _Stop:
         self.leave = True
         told = False  # running tasks were asked to stop, if that is wanted
 
-        def revoke(state: State, at: float) -> tuple[list[Fact], None]:
+        def revoke(state: State, at: float) -> list[Fact]:
             nonlocal told
             told = True
             rows = state.held_rows()
@@ -364,8 +362,8 @@ class _Stop:
             status = state.tasks.status[rows]
             rows = rows[(status == PLACED) | (status == RUNNING)]
             if not now or not len(rows):
-                return [], None
-            return [TasksRevoked(at=at, **state.task_columns(rows), claim=None)], None
+                return []
+            return [TasksRevoked(at=at, **state.task_columns(rows), claim=None)]
 
         def is_over(state: State) -> bool:
             left = {state.cluster.specs[node].name for node in np.unique(state.tasks.node[state.held_rows()]).tolist()}
@@ -376,25 +374,8 @@ class _Stop:
             log.warning("not waiting for tasks on silent nodes: %s", ", ".join(sorted(left)))
             return True
 
-        self._loop.stop(when=is_over, patience=UNWRITTEN_SECONDS if now else inf)
-        self._ask_until_taken(revoke, by)
-
-    def _ask_until_taken(self, revoke: Question, by: str) -> None:
-        """Retry until the journal can be written."""
-
-        def again() -> None:
-            timer = threading.Timer(1.0, self._ask_until_taken, (revoke, by))
-            timer.daemon = True
-            timer.start()
-
-        def taken(answer: Future[Any]) -> None:
-            if isinstance(answer.exception(), Stalled) and not isinstance(answer.exception(), HappensLater):
-                again()
-
-        try:
-            self._loop.ask(revoke, changes=True, by=by).add_done_callback(taken)
-        except Busy:
-            again()
+        self._client.loop.stop(when=is_over, patience=UNWRITTEN_SECONDS if now else inf)
+        self._asking = asyncio.create_task(self._client.record(revoke, by))
 
     def at_once(self) -> None:
         """Handle Ctrl-C: stop running tasks and end; the second time, end without waiting."""
@@ -403,4 +384,4 @@ class _Stop:
             self(now=True)
         else:
             log.warning("leaving: running tasks are stopped within %g seconds", GRACE)
-            self._loop.stop()
+            self._client.loop.stop()

@@ -9,7 +9,7 @@ from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import Json, job_argument, option, queue_option
 from fairlead.cli.parsing import USAGE
 from fairlead.cli.scheduler import connect, print_json, say
-from fairlead.cli.selection import all_tasks, index_of, place_of, whole_job
+from fairlead.cli.selection import index_of, place_of, whole_job
 from fairlead.failure import Failure, WrongUsage
 
 JobId = Annotated[str, job_argument("The job's number, or its name: your newest of it.")]
@@ -213,10 +213,11 @@ def fetch(
     It was submitted with --send and --fetch, and has succeeded.
     """
     from fairlead.cli.submitting import fetch_files
+    from fairlead.client.jobs import SubmittedJob
 
     with connect() as connection:
         number, place = place_of(connection, job)
-        tasks = [task for task in all_tasks(connection, number) if not index_of(job) or task["index"] == place]
+        tasks = [task for task in SubmittedJob(connection, number).tasks() if not index_of(job) or task["index"] == place]
         if not tasks:
             raise Failure(f"job {number} has no task {place}")
         folders = {to / str(task["known_as"]) if len(tasks) > 1 else to: task for task in tasks}

@@ -133,12 +133,6 @@ class LocalEngine:
         gpus, more = self.gpus, {OLDER: self._older} if self._older else {}
         return [contract.NodeUp(replace(node, labels={**node.labels, **more}), gpus[node.name]) for node in self.nodes]
 
-    def expect(self, nodes: Mapping[str, Sequence[reports.Task]]) -> None:
-        """No-op: the only node is this machine."""
-
-    def wait_for_nodes(self) -> None:
-        """No-op: local nodes need no discovery."""
-
     def _send(self, message: bytes, now: bool = True) -> None:
         assert self._connections is not None, "call serve() first"
         self._connections.send(SUPERVISOR, message, now)

@@ -79,12 +79,12 @@ class StateClient:
         finally:
             timer.cancel()
 
-    async def record(self, make: Callable[[State, float], list[Fact]]) -> None:
-        """Record the facts that `make` returns as soon as possible."""
+    async def record(self, make: Callable[[State, float], list[Fact]], by: str = "") -> None:
+        """Record the facts that `make` returns as soon as possible, as caused by `by`."""
         while not self.loop.stopped.is_set():
             try:
                 with suppress(HappensLater):
-                    await self.ask(lambda state, now: (make(state, now), None), changes=True)
+                    await self.ask(lambda state, now: (make(state, now), None), changes=True, by=by)
                 return
             except (Stalled, Busy, TimeoutError):
                 await asyncio.sleep(RETRY_SECONDS)
