@@ -15,13 +15,14 @@ machine has run f times as slowly.
 """
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fairlead.charts import Axis, Chart, Series, picture, span
+from fairlead.scheduler.facts import JobHeld
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs, Workload, synthetic_nodes
 
@@ -45,13 +46,14 @@ OTHERS = Setting("cpu=4,memory=15G", 2, {"small": 20, "large": 60}, range(2, 9))
 
 
 def workload(setting: Setting) -> Workload:
-    """Return enough jobs for ten minutes; those that wait a second later are cancelled, so that none ends by that within them."""
+    """Return enough jobs for ten minutes; those that wait a second later are held from then on."""
     jobs = Jobs()
     for kind, (demand, seconds) in KINDS.items():
         for user in range(setting.users):
             for _ in range(400 if kind == "small" else 60):
-                jobs.add(0.0, f"{kind}-{user}", demand, seconds, setting.tasks[kind], withdrawn=60.0 * MINUTES + 1)
-    return jobs.workload("small and large jobs", synthetic_nodes(48, setting.node), [])
+                jobs.add(0.0, f"{kind}-{user}", demand, seconds, setting.tasks[kind])
+    found = jobs.workload("small and large jobs", synthetic_nodes(48, setting.node), [])
+    return replace(found, changes=[JobHeld(at=60.0 * MINUTES + 1, id=number) for number in range(1, len(jobs) + 1)])
 
 
 def measure(setting: Setting, policy: str) -> dict[str, Any]:

@@ -313,7 +313,5 @@ def test_what_a_line_cannot_do_is_refused():
     case = workload([(0.0, 1, 1, 1.0, 1, False)], [(4, 8)])
     with pytest.raises(PolicyError, match="easy: cannot guarantee or limit"):
         simulate(replace(case, queues=[Queue("a", limit={"cpu": 1})]), "easy")
-    with pytest.raises(PolicyError, match="cancelled while"):
-        simulate(replace(case, withdrawn=np.array([5.0])), "fifo-strict")
     with pytest.raises(PolicyError, match="no facts"):
         simulate(case, "easy", record=lambda facts: None)

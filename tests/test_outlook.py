@@ -365,7 +365,6 @@ def test_a_run_that_draws_the_truth_comes_to_what_really_happens(workload, polic
     Without reservations: those are planned by forecasts, which a copy keeps in part.
     """
     rng = np.random.default_rng(seed)
-    workload = replace(workload, withdrawn=np.full(len(workload.submit), np.inf))
     last = workload.submit[-1]
     expected = []
 

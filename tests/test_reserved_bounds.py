@@ -1,6 +1,7 @@
 """What reservations promise as bounds, on random clusters: docs/reservations.md, "Bounds"."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from fairlead.model.specs import ROOT, Node, Queue, Settings
-from fairlead.scheduler.facts import JobSubmitted, NodesReserved, TasksFinished, TasksPlaced
+from fairlead.scheduler.facts import JobHeld, JobSubmitted, NodesReserved, TasksFinished, TasksPlaced
 from fairlead.scheduler.tables import RESERVATION
 from fairlead.simulate.measure import idle_for_promises
 from fairlead.simulate.run import simulate
@@ -62,11 +63,12 @@ def test_an_old_debt_of_who_has_all_keeps_nobody_waiting():
     """Q waited for hours, as its large tasks did not fit beside a guarantee. It gave them up, and has all with small ones."""
     rng, jobs, waited = random.Random(1), Jobs(), 2 * 3600.0
     jobs.add(0.0, "h", {"cpu": 1000}, [rng.uniform(30, 90) for _ in range(960)], tasks=960)
-    jobs.add(100.0, "q", {"cpu": 6000}, 60.0, tasks=140, withdrawn=waited + 300)
+    jobs.add(100.0, "q", {"cpu": 6000}, 60.0, tasks=140)
     jobs.add(waited - 30, "q", {"cpu": 1000}, [rng.uniform(30, 90) for _ in range(3000)], tasks=3000)
     jobs.add(waited + 1000, "n", {"cpu": 8000}, 15.0, tasks=50)
     queues = [Queue("h", guarantee={"cpu": 4000}), Queue("q"), Queue("n")]
-    run = simulate(jobs.workload("old", [Node("n0", {"cpu": 8000})], queues), settings=Settings(revoke=False), samples=20)
+    old = replace(jobs.workload("old", [Node("n0", {"cpu": 8000})], queues), changes=[JobHeld(at=waited + 300, id=2)])
+    run = simulate(old, settings=Settings(revoke=False), samples=20)
     assert run.begun[3] - run.submitted[3] <= 1.5 * 90
 
 

@@ -47,7 +47,6 @@ def world(seed: int) -> tuple[Workload, Settings]:
         jobs.add(
             rng.choice([0.0, rng.randint(0, 20), rng.uniform(0, 20)]) * unit, rng.choice(leaves), demand(rng, cpus, resources),
             lasts, tasks=tasks, gang=gang, priority=rng.choice([0, 0, 1]), time_limit=rng.choice([np.inf, np.inf, 30 * unit]),
-            withdrawn=rng.choice([np.inf] * 6 + [rng.randint(5, 30) * unit]),
         )  # fmt: skip
     names = sorted({name for leaf in leaves for name in (leaf.split("/")[0], leaf)})
     root = Queue("", policy=rng.choice(["", "", "hdrf", "fifo", "priority"]), history=rng.choice([0.0, 0.0, 3600.0]))

@@ -32,7 +32,7 @@ from fairlead.journal.sql import SqlStore
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.processes import on_all_cores
 from fairlead.scheduler.entitlements import wanted_by
-from fairlead.scheduler.facts import NodesReserved, TasksFinished, TasksPlaced, encode
+from fairlead.scheduler.facts import JobCancelled, JobHeld, JobReleased, NodesReserved, TasksFinished, TasksPlaced, encode
 from fairlead.simulate.measure import summary, unfairness, write_parquet
 from fairlead.simulate.report import ALWAYS, runs_text, sweep_text
 from fairlead.simulate.run import simulate
@@ -109,12 +109,13 @@ def test_gangs_priorities_places_and_different_durations():
     assert run.ended.tolist() == [6.0, 5.0, 5.0], "a has one CPU until 5: 1, then 2, then 3 seconds"
 
 
-def test_what_is_withdrawn_ends_and_what_fits_nowhere_is_refused():
+def test_what_is_cancelled_ends_and_what_fits_nowhere_is_refused():
     jobs = Jobs()
-    jobs.add(0.0, "a", {"cpu": 1000}, 10.0, 8, withdrawn=15.0)
+    jobs.add(0.0, "a", {"cpu": 1000}, 10.0, 8)
     jobs.add(0.0, "a", {"cpu": 9000}, 10.0, 1)
     jobs.add(2.0, "b", {"gpu": 1000}, 10.0, 1)
-    run = simulate(jobs.workload("w", synthetic_nodes(1, "cpu=2"), []))
+    cancelled = JobCancelled(at=15.0, id=1, indices=[4, 5, 6, 7])
+    run = simulate(replace(jobs.workload("w", synthetic_nodes(1, "cpu=2"), []), changes=[cancelled]))
     assert run.refused.tolist() == [False, True, True]
     assert (run.completed, run.withdrawn, run.ended[0]) == (4, 4, 20.0)
     assert "2 jobs were refused" in run.notes[0]
@@ -185,7 +186,6 @@ def workloads(draw):
             on=draw(st.sampled_from([{}, {}, {"zone": ["east"]}])),
             gang=draw(st.sampled_from([False, False, False, True])),
             priority=draw(st.integers(0, 1)),
-            withdrawn=float(draw(st.sampled_from([np.inf, np.inf, 25.0, 6.0, 0.0]))),
             after=draw(st.lists(st.integers(0, k - 1), max_size=2)) if k and draw(st.booleans()) else (),
         )
     capacity = st.fixed_dictionaries({"cpu": st.integers(2, 9), "memory": st.integers(2, 9)})
@@ -208,8 +208,14 @@ def wanted(state):
 
 
 @settings(max_examples=cases(20), deadline=None)
-@given(workload=workloads(), policy=st.sampled_from(["drf", "hdrf", "fifo", "asset", "ceei", "slots:2:overcommit"]))
-def test_invariants_hold_at_every_step_and_each_task_ends_once(workload, policy):
+@given(
+    workload=workloads(),
+    policy=st.sampled_from(["drf", "hdrf", "fifo", "asset", "ceei", "slots:2:overcommit"]),
+    asked=st.lists(st.tuples(st.integers(0, 25), st.integers(1, 12), st.sampled_from([JobHeld, JobReleased])), max_size=4),
+)
+def test_invariants_hold_at_every_step_and_each_task_ends_once(workload, policy, asked):
+    changes = [kind(at=float(at), id=job) for at, job, kind in asked if job <= len(workload.submit)]
+    workload = replace(workload, changes=sorted(changes, key=lambda fact: fact.at))
     ends: set[tuple[int, int]] = set()
     books: list[np.ndarray] = []
 
@@ -268,20 +274,8 @@ def test_many_steps_in_compiled_code_make_the_same_facts_as_one_after_another(
     assert np.array_equal(run.ended, other.ended, equal_nan=True)
 
 
-def test_a_job_that_is_withdrawn_after_its_end_releases_its_followers_once():
-    """The last job comes after a gang that never fits, too."""
-    jobs = Jobs()
-    jobs.add(0.0, "a", {"cpu": 1}, 5.0, 8, gang=True)
-    jobs.add(0.0, "a", {"cpu": 1}, 1.0, withdrawn=6.0)
-    jobs.add(0.0, "a", {"cpu": 1}, 1.0, after=[0, 1])
-    workload = jobs.workload("trio", [Node("n", {"cpu": 2})], [])
-    many, single = (facts_of(workload, "drf", compiled) for compiled in (True, False))
-    assert many[0] == single[0]
-    assert np.isnan(many[1].begun[2])
-
-
 @pytest.mark.parametrize("policy", ["drf", "hdrf", "sdrf", "ceei", "asset", "guarantees"])
-def test_many_steps_make_the_same_facts_where_queues_appear_jobs_depend_on_others_and_are_withdrawn(policy):
+def test_many_steps_make_the_same_facts_where_queues_appear_and_jobs_depend_on_others(policy):
     queues = []
     if policy == "guarantees":  # scaled, the more queues there are
         policy, queues = "drf", [Queue("*", guarantee={"cpu": 3000}, guarantee_timeout=1.0)]
@@ -296,7 +290,6 @@ def test_many_steps_make_the_same_facts_where_queues_appear_jobs_depend_on_other
                 float(rng.integers(1, 10)),
                 int(rng.integers(1, 4)),
                 gang=bool(rng.random() < 0.2),
-                withdrawn=at + int(rng.integers(10)) if rng.random() < 0.1 else np.inf,
                 after=[int(rng.integers(k))] if k and rng.random() < 0.2 else (),
                 like=Job(queue="", demand={}, user=f"user{min(2, rng.integers(9))}"),
             )
@@ -307,7 +300,6 @@ def test_many_steps_make_the_same_facts_where_queues_appear_jobs_depend_on_other
         assert many == single
         assert summary(run) | {"seconds": 0} == summary(other) | {"seconds": 0}
         assert any(b'"after":[{' in fact for fact in many)
-        assert any(b"JobCancelled" in fact for fact in many)
         assert any(b"JobsForgotten" in fact for fact in many)
 
 

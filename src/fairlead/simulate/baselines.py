@@ -86,8 +86,6 @@ def limits_of(workload: Workload, baseline: Baseline) -> F64:
 def notes_on(workload: Workload, policy: str, baseline: Baseline) -> list[str]:
     """Return notes on the choices of a baseline. Raises PolicyError for a workload that it cannot run."""
     refuse_bounds(workload, policy)
-    if np.isfinite(workload.withdrawn).any():
-        raise PolicyError(f"{policy}: cannot replay jobs that are cancelled while they wait, as {workload.name} has")
     notes = [f"{policy}: all jobs are in one line; queues and priorities do not count"]
     without = int(np.isinf(workload.time_limit).sum()) if np.isnan(baseline.longer) else 0
     if without == len(workload.submit):

@@ -5,7 +5,6 @@ Jobs are written into the state's tables in chunks, when the first of a chunk ar
 claims, or for a division among queues. Forgotten jobs leave the tables when others are written.
 """
 
-from collections import deque
 from collections.abc import Iterator
 
 import msgspec
@@ -27,8 +26,8 @@ from fairlead.scheduler.reports.preemptions import RevocationCheck
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, NONE, Jobs
 from fairlead.simulate.kernel import tape as kernel
-from fairlead.simulate.kernel.advance import Tape, advance, forget, release_followers
-from fairlead.simulate.steps import Simulation, job_of, jobs_of, withdraw_job, withdrawals_of
+from fairlead.simulate.kernel.advance import Tape, advance, forget
+from fairlead.simulate.steps import Simulation, job_of, jobs_of
 from fairlead.simulate.workload import most_at_once
 
 CHUNK_JOBS, CHUNK_TASKS = 50_000, 1_000_000
@@ -67,10 +66,9 @@ def by_many_steps(s: Simulation) -> int:
     jobs = len(s.workload.submit)
     pairs = [(other, job) for job, others in s.workload.after.items() if not s.refused[job] for other in others]
     after = np.unique(np.array(pairs, np.int64).reshape(-1, 2), axis=0)  # sorted, by job
-    leaving = withdrawals_of(s.workload)
     tape = Tape(
         row=np.full(jobs, NONE), group=np.full(jobs, NONE), submit=s.workload.submit,
-        at=np.array([*[cluster.now] * 3, leaving[0][0] if leaving else np.inf]), after=after,
+        at=np.array([cluster.now] * 3), after=after,
         before=np.unique(after[:, ::-1], axis=0), lacks=np.zeros(jobs, np.int64),
         ends=np.zeros((5, 0), np.int64), rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64),
         log=np.zeros(0, np.int64), moments=np.zeros(0), starts=np.zeros(0),
@@ -96,9 +94,6 @@ def by_many_steps(s: Simulation) -> int:
             break
         if why == kernel.GANGS_BACK:
             _take_gangs_back(state, tape)
-            continue
-        if why == kernel.WITHDRAWALS:
-            _withdraw(s, tape, leaving)
             continue
         if why == kernel.DIVIDES:
             write_entitled(state, strict=True)
@@ -134,25 +129,6 @@ def _take_gangs_back(state: State, tape: Tape) -> None:
     for row in sorted(tape.returned[:count].tolist()):
         enter_group_if_ready(state, row, float(tape.at[0]))
     tape.numbers[kernel.RETURNED] = 0
-
-
-def _withdraw(s: Simulation, tape: Tape, leaving: deque[tuple[float, int]]) -> None:
-    """Cancel the waiting tasks of the jobs that are withdrawn at this moment."""
-    state, truth, now = s.scheduler.state, s.cluster.truth, s.cluster.now
-    while leaving and leaving[0][0] <= now:
-        job = leaving.popleft()[1]
-        if tape.lacks[job] > 0:
-            tape.lacks[job] = 0
-            s.cluster.hold_back(job, int(s.workload.tasks[job]), back=False)
-        found = withdraw_job(s, job, state, now)
-        for fact in found:
-            apply(state, fact)
-        s.recorder(found)
-        if found and not np.isnan(truth.ended[job]):  # else it had ended before
-            release_followers(state.view(), truth, tape, job, now)
-            _take_gangs_back(state, tape)
-    tape.at[kernel.WITHDRAWN] = leaving[0][0] if leaving else np.inf
-    tape.numbers[kernel.ENTITLED] = 0
 
 
 def _decide(s: Simulation, tape: Tape) -> None:

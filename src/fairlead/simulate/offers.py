@@ -181,16 +181,6 @@ class Offers:
             return frameworks.subscribe(state, Framework(name, roles=[name]), name, [], now)
         return frameworks.revive(state, name, [], now) if member.suppressed else []
 
-    def withdraw(self, job: int) -> int:
-        """Drop a job's pending tasks; return their number."""
-        count = 0
-        for heap in self._waiting[self._leaf(job)].tasks.values():
-            left = [task for task in heap if task[0] != job]
-            count += len(heap) - len(left)
-            heap[:] = left
-            heapify(heap)
-        return count
-
     # -- time ----------------------------------------------------------------------------------------------------
 
     def next_event(self) -> float:

@@ -1,6 +1,5 @@
 """Simulate step by step, with the live scheduler's steps at each moment, and sample shares meanwhile."""
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -93,14 +92,12 @@ class Simulation:
 def by_steps(s: Simulation) -> int:
     """Run a simulation moment by moment; return the number of moments."""
     cluster, scheduler, submit = s.cluster, s.scheduler, s.workload.submit
-    leaving = withdrawals_of(s.workload)
     changes, changed = s.workload.changes, 0
     upcoming = moments = 0
     aside = Aside(s)
     happened = cluster.now
     while True:
         now = min(submit[upcoming] if upcoming < len(submit) else np.inf, cluster.next_event())
-        now = min(now, leaving[0][0] if leaving else np.inf)
         if changed < len(changes) and (now < np.inf or cluster.truth.left.any()):
             now = min(now, changes[changed].at)
         if s.offers is not None and (now < np.inf or not s.offers.is_over(cluster.now)):
@@ -121,8 +118,6 @@ def by_steps(s: Simulation) -> int:
         while upcoming < len(submit) and submit[upcoming] == now:
             requests += [] if s.refused[upcoming] else [partial(_submit, s, upcoming, aside)]
             upcoming += 1
-        while leaving and leaving[0][0] <= now:
-            requests.append(partial(_withdraw, s, leaving.popleft()[1], aside))
         requests += late
         if s.offers is not None:
             requests += s.offers.answers(float(now))
@@ -222,31 +217,6 @@ def _number(s: Simulation, job: int) -> int:
 
 def _not_over(s: Simulation, jobs: Sequence[int]) -> list[int]:
     return sorted({job for job in jobs if np.isnan(s.cluster.truth.ended[job])})
-
-
-def withdrawals_of(workload: Workload) -> deque[tuple[float, int]]:
-    """Return when jobs are withdrawn, in order: seconds and the job; at once if that is before they are submitted."""
-    at = np.maximum(workload.withdrawn, workload.submit)
-    order = np.argsort(at, kind="stable")
-    order = order[np.isfinite(at[order])]
-    return deque(zip(at[order].tolist(), order.tolist(), strict=True))
-
-
-def _withdraw(s: Simulation, job: int, aside: Aside, state: State, now: float) -> list[Fact]:
-    aside.take(job)
-    return withdraw_job(s, job, state, now)
-
-
-def withdraw_job(s: Simulation, job: int, state: State, now: float) -> list[Fact]:
-    """Cancel the waiting tasks of a job, which is not held back; return the facts."""
-    if s.cluster.truth.left[job] == 0:  # refused, or ended and maybe forgotten
-        return []
-    if s.offers is not None and s.offers.launches(job):
-        s.cluster.withdraw(job, s.offers.withdraw(job))
-        return []
-    waiting = np.flatnonzero(_statuses(state, _number(s, job)) == WAITING).tolist()
-    s.cluster.withdraw(job, len(waiting))
-    return [facts.JobCancelled(at=now, id=_number(s, job), indices=waiting)]
 
 
 def _change(s: Simulation, fact: Fact, first: list[Request], last: list[Request], aside: Aside) -> None:

@@ -44,7 +44,6 @@ class Workload:
     shape : index into `demands`, of one task in base units, and `places`, required labels with their accepted values
     duration : seconds; job j's start at `first[j]`: one per task where `varied[j]`, else one for all
     gang : True if all tasks start at once or none
-    withdrawn : when a job's waiting tasks are cancelled; running ones go on. Infinite: never
     time_limit : declared most seconds of a task, never less than it took. Infinite: none
     like, templates : index into `templates`, which have everything else about a job, such as its name, user and retries; the
         columns above override the template
@@ -73,7 +72,6 @@ class Workload:
     varied: I64
     gang: NDArray[np.bool_]
     priority: I64
-    withdrawn: F64
     time_limit: F64
     like: I64
     templates: list[Job]
@@ -171,15 +169,15 @@ class Jobs:
 
     def add(
         self, submit: float, queue: str, demand: Quantities, duration: float | list[float], tasks: int = 1,
-        on: dict[str, list[str]] | None = None, gang: bool = False, priority: int = 0, withdrawn: float = np.inf,
-        time_limit: float = np.inf, after: Sequence[int] = (), like: Job = ANY,
+        on: dict[str, list[str]] | None = None, gang: bool = False, priority: int = 0, time_limit: float = np.inf,
+        after: Sequence[int] = (), like: Job = ANY,
     ) -> None:  # fmt: skip
         """Add a job; `duration` is one for all tasks or a list, `after` the indices of jobs in order of addition."""
         if after:
             self._after[len(self)] = list(after)
         durations = duration if isinstance(duration, list) else [duration]
         row = (
-            submit, self.leaf(queue), tasks, len(durations), self.shape(demand, on or {}), gang, priority, withdrawn, time_limit,
+            submit, self.leaf(queue), tasks, len(durations), self.shape(demand, on or {}), gang, priority, time_limit,
             self.like(like),
         )  # fmt: skip
         for column, value in zip(self._columns.values(), row, strict=True):
@@ -188,8 +186,8 @@ class Jobs:
 
     def extend(
         self, submit: F64, leaf: Column, shape: Column, duration: F64, tasks: Column = 1, lengths: Column = 1,
-        gang: Column = False, priority: Column = 0, withdrawn: Column = np.inf, time_limit: Column = np.inf,
-        like: Column | None = None, after: Mapping[int, list[int]] = MappingProxyType({}),
+        gang: Column = False, priority: Column = 0, time_limit: Column = np.inf, like: Column | None = None,
+        after: Mapping[int, list[int]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         """Add jobs by columns, which are those of :class:`Workload`; a number stands for all jobs.
 
@@ -198,7 +196,7 @@ class Jobs:
         """
         self._after |= after
         like = self.like(ANY) if like is None else like
-        given = (submit, leaf, tasks, lengths, shape, gang, priority, withdrawn, time_limit, like)
+        given = (submit, leaf, tasks, lengths, shape, gang, priority, time_limit, like)
         for (name, code), values in zip(_CODES.items(), given, strict=True):
             self._columns[name].frombytes(np.broadcast_to(values, len(submit)).astype(code).tobytes())
         self._duration.frombytes(duration.astype(float).tobytes())
@@ -225,7 +223,7 @@ class Jobs:
 
 
 _CODES = {
-    "submit": "d", "leaf": "q", "tasks": "q", "lengths": "q", "shape": "q", "gang": "q", "priority": "q", "withdrawn": "d",
+    "submit": "d", "leaf": "q", "tasks": "q", "lengths": "q", "shape": "q", "gang": "q", "priority": "q",
     "time_limit": "d", "like": "q",
 }  # fmt: skip
 """Columns that are collected, with their types."""
@@ -242,7 +240,7 @@ def _chosen(workload: Workload, rows: I64) -> Workload:
     order = np.argsort(begins, kind="stable")[: int((begins < len(leaf)).sum())]
     number = np.zeros_like(begins)
     number[order] = np.arange(len(order))
-    names = ("submit", "tasks", "shape", "varied", "gang", "priority", "withdrawn", "time_limit", "like")
+    names = ("submit", "tasks", "shape", "varied", "gang", "priority", "time_limit", "like")
     return replace(
         workload, **{name: getattr(workload, name)[rows] for name in names}, leaf=number[leaf],
         leaves=[workload.leaves[k] for k in order.tolist()], duration=workload.duration[where], first=first,
@@ -265,8 +263,7 @@ def cut(
     begin = start if np.isfinite(start) else 0.0
     found = _chosen(workload, rows)
     return replace(
-        found, submit=(found.submit - begin) / speed, withdrawn=(found.withdrawn - begin) / speed,
-        changes=_changes(workload.changes, rows, begin, speed),
+        found, submit=(found.submit - begin) / speed, changes=_changes(workload.changes, rows, begin, speed),
         begun=_begun(workload, rows) - begin if speed == 1 else np.zeros(0), origin=workload.origin + begin,
     )  # fmt: skip
 
@@ -274,7 +271,7 @@ def cut(
 def moved(workload: Workload, seconds: float) -> Workload:
     """Return a workload with all of its times moved, and its origin back."""
     return replace(
-        workload, submit=workload.submit + seconds, withdrawn=workload.withdrawn + seconds, begun=workload.begun + seconds,
+        workload, submit=workload.submit + seconds, begun=workload.begun + seconds,
         changes=[msgspec.structs.replace(fact, at=fact.at + seconds) for fact in workload.changes],
         origin=workload.origin - seconds,
     )  # fmt: skip

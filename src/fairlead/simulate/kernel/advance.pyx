@@ -56,7 +56,7 @@ cdef i64 _advance(
         now = tape.at[NOW]
         if not numbers[GOES_ON]:
             arrival = tape.submit[numbers[ARRIVED]] if numbers[ARRIVED] < tape.len_submit else INFINITY
-            now = min(arrival, next_end(truth, runs), tape.at[WITHDRAWN])
+            now = min(arrival, next_end(truth, runs))
             if now == INFINITY:
                 return OVER
             now, happened = next_step(v, now, numbers[SERVES_CLAIMS], tape.at[NOW], tape.at[HAPPENED])
@@ -86,8 +86,6 @@ cdef i64 _needs_python(View v, Truth truth, Tape tape, double now) noexcept nogi
     """Apply what arrives at this moment; return why Python must act before a decision, or NONE."""
     if not _apply_arrivals(v, truth, tape, now):
         return MORE_JOBS
-    if tape.at[WITHDRAWN] <= now:
-        return WITHDRAWALS
     if tape.numbers[SERVES_CLAIMS] and _keeps_for_claims(v):
         return CLAIMS
     if tape.numbers[SERVES_CLAIMS] and v.counts[DIVIDED_SOMEWHERE] and not tape.numbers[ENTITLED]:
@@ -134,7 +132,7 @@ cdef void _apply_ends(View v, Truth truth, Runs runs, Tape tape, double now, i64
                     _requeue(v, j, now)
             elif v.jobs[j].holding == 0 and isnan(v.jobs[j].finished_at):
                 end_job(v, j, now)
-                release_followers(v, truth, tape, v.jobs[j].id - 1, now)
+                _release_followers(v, truth, tape, v.jobs[j].id - 1, now)
     _log(tape, FINISHED, now, 0, count, 5)
     _log_columns(tape, ends, 5, room, count)
 
@@ -164,7 +162,7 @@ cdef i64 _first_pair(i64 *pairs, i64 count, i64 job) noexcept nogil:
     return begin
 
 
-cpdef void release_followers(View v, Truth truth, Tape tape, i64 ended, double now) noexcept nogil:
+cdef void _release_followers(View v, Truth truth, Tape tape, i64 ended, double now) noexcept nogil:
     """Let jobs wait that depended on the ended job and on no other; a gang returns to Python, which finds its group."""
     k = _first_pair(tape.after, tape.len_after, ended)
     while k < tape.len_after and tape.after[k * 2] == ended:

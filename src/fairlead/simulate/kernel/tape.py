@@ -34,13 +34,13 @@ numbers : int64: see below
 NUMBERS = 12
 
 # Indices of `at`.
-NOW, NEXT, HAPPENED, WITHDRAWN = range(4)
+NOW, NEXT, HAPPENED = range(3)
 
 MAX_LOG_NUMBERS = 16
 """Integers in the log for each task or job that something happens to in one step, at most."""
 
 # Why the kernel returned.
-OVER, UNTIL, LOG_FULL, MORE_JOBS, GANGS_BACK, CLAIMS, WITHDRAWALS, DIVIDES = range(8)
+OVER, UNTIL, LOG_FULL, MORE_JOBS, GANGS_BACK, CLAIMS, DIVIDES = range(7)
 
 # Kinds of facts in the log.
 FINISHED, SUBMITTED, PLACED, PASSED_OVER, RESERVED, DROPPED, STARTED, FORGOT = range(8)
