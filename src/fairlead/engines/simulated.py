@@ -19,10 +19,7 @@ from fairlead.engines.kernel.declared import COMPLETED, SIGTERM
 from fairlead.engines.kernel.simulated import Truth
 from fairlead.model.specs import Node, Quantities
 from fairlead.outcomes import Outcome
-from fairlead.scheduler.tables import NONE
-
-I64 = NDArray[np.int64]
-F64 = NDArray[np.float64]
+from fairlead.scheduler.tables import F64, I64, NONE
 
 
 class SimulatedCluster:

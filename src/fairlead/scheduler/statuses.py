@@ -11,6 +11,7 @@ from fairlead.model.specs import JobStatus
 
 # From PLACED to REVOKING a task holds resources; from SUCCEEDED on it is over.
 WAITING, PLACED, RUNNING, STOPPING, EXPIRING, REVOKING, SUCCEEDED, FAILED, CANCELLED = range(9)
+OVER: Final = (SUCCEEDED, FAILED, CANCELLED)
 STATUS_NAMES: Final = ("waiting", "starting", "running", "stopping", "expiring", "revoking", "succeeded", "failed", "cancelled")
 
 # What can happen. An end is one of the last six: the engine tells how the attempt ended, the state whether it may start again.
@@ -66,23 +67,23 @@ class Lifecycle(NamedTuple):
 
 JOB_STATUSES: Final[tuple[JobStatus, ...]] = ("waiting", "held", "running", "succeeded", "failed", "cancelled")
 UNFINISHED: Final = JOB_STATUSES[:3]
-_ENDED: Final = JOB_STATUSES[3:]
+ENDED: Final = JOB_STATUSES[3:]
 
 JOB: Final = Lifecycle(
     (*JOB_STATUSES, "forgotten"),
     {
         "placed": {"waiting": ("running",), "held": ("running",), "running": ("running",)},
         "held": {"waiting": ("held",), "held": ("held",), "running": ("running",)},
-        "released": {"held": ("waiting",), "running": ("running",), **{status: (status,) for status in _ENDED}},
+        "released": {"held": ("waiting",), "running": ("running",), **{status: (status,) for status in ENDED}},
         "edited": {status: (status,) for status in UNFINISHED},
         "cancelled": {
-            "waiting": ("waiting", *_ENDED),
-            "held": ("held", *_ENDED),
+            "waiting": ("waiting", *ENDED),
+            "held": ("held", *ENDED),
             "running": ("running",),
-            **{status: (status,) for status in _ENDED},
+            **{status: (status,) for status in ENDED},
         },
-        "a task ends": {"running": ("running", "waiting", "held", *_ENDED)},
-        "forgotten": dict.fromkeys(_ENDED, ("forgotten",)),
+        "a task ends": {"running": ("running", "waiting", "held", *ENDED)},
+        "forgotten": dict.fromkeys(ENDED, ("forgotten",)),
     },
 )
 """A job runs while a task of it holds resources, also if it is held or cancelled meanwhile."""

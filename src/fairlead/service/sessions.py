@@ -35,7 +35,7 @@ from fairlead.scheduler.facts import Fact, JobCancelled, JobsForgotten, JobSubmi
 from fairlead.scheduler.reports.leases import due_leases
 from fairlead.scheduler.reports.listings import describe_task, exit_status, reason_of
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import CANCELLED, FAILED, RUNNING, STOPPING, SUCCEEDED, WAITING
+from fairlead.scheduler.statuses import ENDED, OVER, RUNNING, STOPPING, WAITING
 from fairlead.scheduler.tables import NONE
 from fairlead.service.relays import Relays
 from fairlead.service.wakeups import Wakeups
@@ -52,8 +52,6 @@ KEEP_SECONDS, MOST_FETCHED = 86400.0, 16 * 2**30
 """How long the files that came back from a job are kept after its end, and bytes of those of one person on a shared scheduler."""
 MOST_SESSIONS, MOST_SENT, MOST_SENT_OF_ONE = 1000, 10_000, 1000
 """Programs with Python calls, and folders that were sent with jobs."""
-OVER = (SUCCEEDED, FAILED, CANCELLED)
-ENDED = ("succeeded", "failed", "cancelled")
 
 
 class Session:

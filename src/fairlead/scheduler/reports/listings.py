@@ -23,7 +23,7 @@ from fairlead.scheduler.history import share_over_time
 from fairlead.scheduler.preemption.claims import claims_by_leaf
 from fairlead.scheduler.reports.fair_shares import fair_shares, listed_queues
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import CANCELLED, FAILED, JOB_STATUSES, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
+from fairlead.scheduler.statuses import JOB_STATUSES, OVER, PLACED, REVOKING, STATUS_NAMES
 from fairlead.scheduler.tables import GUARANTEE, NONE, PRIORITY, UNLIMITED, WHY, Bools
 
 COMMAND_CHARACTERS = 1000
@@ -137,7 +137,7 @@ def describe_task(state: State, begin: int, work: Work, index: int, expected: fl
     tasks, t = state.tasks, begin + index
     status = int(tasks.status[t])
     placed = PLACED <= status <= REVOKING
-    over = status in (SUCCEEDED, FAILED, CANCELLED) and tasks.attempt[t] > 0
+    over = status in OVER and tasks.attempt[t] > 0
     return {
         "index": index, "known_as": work.known_as(index), "status": STATUS_NAMES[status], "attempt": int(tasks.attempt[t]),
         "node": state.cluster.specs[tasks.node[t]].name if placed or over else None,

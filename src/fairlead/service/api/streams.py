@@ -15,6 +15,7 @@ from fairlead.people.audit_log import AuditRecords
 from fairlead.people.rules import Caller
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.reports import listings as report
+from fairlead.scheduler.statuses import ENDED
 from fairlead.service.api.access import Known
 from fairlead.service.api.answers import BYTES_BODY, Json
 from fairlead.service.api.requests import LONGEST_WAIT, Identity, Number, Side, StreamRequest
@@ -24,7 +25,6 @@ TAKEN_SECONDS, OPEN_SECONDS = 1.0, 10.0
 """For input to be taken, after which a request returns; for a node to answer that a stream is open."""
 PAUSE_SECONDS = 0.2
 """Until the answer that a task takes no input yet."""
-OVER = ("succeeded", "failed", "cancelled")
 
 
 async def _find(client: StateClient, caller: Caller, job: int, index: int) -> tuple[TaskInfo, Job]:
@@ -64,7 +64,7 @@ def add_input(api: APIRouter, client: StateClient, engine: LiveEngine) -> None:
         task, spec = await _find(client, caller, job, index)
         if not stream and not spec.work.input:
             raise Refused(f"job {job} was submitted to read nothing: its input is neither a pipe nor a terminal")
-        over, taken = task["status"] in OVER, 0
+        over, taken = task["status"] in ENDED, 0
         if not over and task["status"] != "waiting":
             size = (rows, columns) if rows is not None and columns is not None else None
             for each, last in ((data, end), (b"", False)):  # if it takes only a part now, the second answer says which
@@ -86,7 +86,7 @@ def add_streams(api: APIRouter, client: StateClient, engine: LiveEngine, audit_r
         Without argv, connect to the task's port.
         """
         task, spec = await _find(client, caller, job, index)
-        if task["status"] in ("waiting", *OVER):
+        if task["status"] in ("waiting", *ENDED):
             raise Refused(f"task {job}.{task['known_as']} does not run: it is {task['status']}")
         answer = await _ask(engine, job, task, OPEN_SECONDS, "open", **request.model_dump(exclude_none=True))
         if answer is None:
@@ -102,7 +102,7 @@ def add_streams(api: APIRouter, client: StateClient, engine: LiveEngine, audit_r
     async def find_port(job: Number, index: Number, caller: Known) -> Response:
         """The port that a running task was given, its FAIRLEAD_PORT; 0 if it has none, or its node does not answer."""
         task, _ = await _find(client, caller, job, index)
-        runs = task["status"] not in ("waiting", *OVER)
+        runs = task["status"] not in ("waiting", *ENDED)
         answer = await _ask(engine, job, task, TAKEN_SECONDS, "port", stream="") if runs else None
         return Json({"port": answer.number if answer is not None else 0})
 
@@ -117,7 +117,7 @@ def add_streams(api: APIRouter, client: StateClient, engine: LiveEngine, audit_r
     ) -> Response:
         """A piece of a stream's output, in base64; `number` is 0 if there is none yet."""
         task, _ = await _find(client, caller, job, index)
-        over = task["status"] in OVER  # the end of its streams may still be there
+        over = task["status"] in ENDED  # the end of its streams may still be there
         with client.waiter(caller):
             answer = await _ask(engine, job, task, TAKEN_SECONDS if over else wait, "take", stream=name, number=number)
         found = answer or StreamAnswer(0, over=over)
@@ -128,4 +128,4 @@ def add_streams(api: APIRouter, client: StateClient, engine: LiveEngine, audit_r
         """Hang up: an attached program gets SIGHUP."""
         task, _ = await _find(client, caller, job, index)
         await _ask(engine, job, task, 0, "shut", stream=name)
-        return Json({"changed": task["status"] not in OVER})
+        return Json({"changed": task["status"] not in ENDED})

@@ -37,7 +37,7 @@ from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact, TasksFinished
 from fairlead.scheduler.reports.listings import find_task
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import CANCELLED, FAILED, SUCCEEDED
+from fairlead.scheduler.statuses import OVER
 from fairlead.service.output import storage as output_storage
 from fairlead.service.output.storage import BoundedCalls
 
@@ -60,7 +60,6 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 LOG_SECONDS, LOG_AGAIN_SECONDS = 60.0, 3600.0
 """Between two log lines about failures, and about a storage that is still unavailable."""
 MANY_LINES = 100_000
-OVER = (SUCCEEDED, FAILED, CANCELLED)
 
 
 class _Due(NamedTuple):
