@@ -6,13 +6,14 @@ Facts contain them, so they are msgspec structs, and the journal stores them unc
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import Literal
+from typing import Literal, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fairlead.model.ranges import Range, number_at, ranges_of
 
+T = TypeVar("T")
 Constraints = tuple[tuple[str, tuple[str, ...]], ...]
 """Labels of nodes, each with the values that it may have; sorted."""
 Quantities = dict[str, int]
@@ -476,12 +477,11 @@ def written(name: str) -> str:
     return name or "/"
 
 
-def settings_for(name: str, queues: Mapping[str, Queue]) -> Queue | None:
-    """Find a queue's declaration: its own, or the ``*`` beside it that stands for each user."""
+def settings_for(name: str, queues: Mapping[str, T]) -> T | None:
+    """Find what is declared for a queue: its own, or that of the ``*`` beside it that stands for each user."""
     if name in queues or name == ROOT:
         return queues.get(name)
-    parent, _, _ = name.rpartition("/")
-    return queues.get(f"{parent}/{USERS}" if parent else USERS)
+    return queues.get(f"{parent_of(name)}/{USERS}".lstrip("/"))
 
 
 def holds_jobs_of(leaf: str) -> str:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from msgspec.structs import asdict, replace
 
-from fairlead.model.specs import EVERYWHERE, ROOT, Bounds, ancestors, holds_jobs_of, path_to_root
-from fairlead.people.rules import Caller, Rules, rules_all, star_of
+from fairlead.model.specs import EVERYWHERE, ROOT, Bounds, ancestors, holds_jobs_of, path_to_root, settings_for
+from fairlead.people.rules import Caller, Rules, rules_all
 from fairlead.scheduler.admission import Refused
 
 DEFAULT = Bounds(
@@ -72,9 +72,8 @@ def check_load(rules: Rules, caller: Caller, has: Callable[[str], Load], new: Ma
 def _said(rules: Rules, leaf: str) -> list[tuple[str, Bounds]]:
     """Return the bounds that apply to a leaf, nearest first: its own or its ``*`` sibling's, then its ancestors'."""
     leaf = holds_jobs_of(leaf)
-    names = [leaf] if leaf in rules.bounds else [star_of(leaf)]
-    found = [(leaf, rules.bounds[name]) for name in names if name in rules.bounds]
-    return found + [(name, rules.bounds[name]) for name in ancestors(leaf) if name in rules.bounds]
+    said = [(leaf, settings_for(leaf, rules.bounds)), *((name, rules.bounds.get(name)) for name in ancestors(leaf))]
+    return [(name, bounds) for name, bounds in said if bounds is not None]
 
 
 def _check(bounds: Bounds, has: Load, new: Iterable[Load], where: str) -> None:

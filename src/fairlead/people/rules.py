@@ -113,11 +113,8 @@ def is_their_own(rules: Rules, person: Person, leaf: str) -> bool:
 
 def is_personal(rules: Rules, leaf: str) -> bool:
     """True if a leaf exists only through a ``*``, which gives each person one."""
-    leaf = holds_jobs_of(leaf)
-    said = rules.queues.get(leaf)
-    if said is not None:
-        return said.name.rpartition("/")[2] == USERS  # a removed leaf keeps the settings of its `*`
-    return star_of(leaf) in rules.queues
+    said = settings_for(holds_jobs_of(leaf), rules.queues)  # a removed leaf keeps the settings of its `*`
+    return said is not None and said.name.rpartition("/")[2] == USERS
 
 
 def is_queue(rules: Rules, name: str) -> bool:
@@ -231,12 +228,6 @@ def _is_private(rules: Rules, queue: str) -> bool:
 def _said_to_submit(rules: Rules, leaf: str) -> list[str] | None:
     """Return the nearest `submit` list; None without one."""
     return next((said.submit for said in _path(rules, leaf) if said.submit is not None), None)
-
-
-def star_of(queue: str) -> str:
-    """Return the name of the ``*`` sibling that covers a queue."""
-    parent = queue.rpartition("/")[0]
-    return f"{parent}/{USERS}" if parent else USERS
 
 
 def _who_submits(rules: Rules, caller: Caller, leaf: str) -> str:
