@@ -22,10 +22,22 @@ from fairlead.scheduler.frameworks import reservations as role_reservations
 from fairlead.scheduler.history import begin_ticks, coarsen, reset_changed_history, share_evenly
 from fairlead.scheduler.job_caps import admit, count_admitted, leave
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.view import BEGAN, CLAIM_DUE, CYCLE, DEBTS_AT, ENDED, IDLE_BUDGET, NEXT_TICK
+from fairlead.scheduler.kernel.view import BEGAN, CLAIM_DUE, CYCLE, DEBTS_AT, ENDED, IDLE_BUDGET, LEAVING, NEXT_TICK
 from fairlead.scheduler.queue_tree import beside, by_weight, mark_exact, up_to_root
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, JOB, PLACED, REVOKE, REVOKING, SUCCEEDED, TRANSITIONS, WAITING
+from fairlead.scheduler.statuses import (
+    CANCEL,
+    EXPIRE,
+    IMPOSSIBLE,
+    JOB,
+    PLACED,
+    REVOKE,
+    REVOKING,
+    RUNNING,
+    SUCCEEDED,
+    TRANSITIONS,
+    WAITING,
+)
 from fairlead.scheduler.tables import APART, GUARANTEE, I64, NONE, RESERVATION, WHY, Bools, vector
 
 LONGEST_DELAY = 3600.0
@@ -350,6 +362,7 @@ def _job_cancelled(state: State, fact: facts.JobCancelled) -> None:
     status = state.tasks.status
     never = chosen[status[chosen] == WAITING]
     held = chosen[(status[chosen] >= PLACED) & (status[chosen] <= REVOKING)]
+    state.order.counts[LEAVING] += len(np.unique(held[status[held] <= RUNNING]))
     status[never], status[held] = _AFTER[status[never], CANCEL], _AFTER[status[held], CANCEL]
     if fact.grace is not None and len(held):
         state.frameworks.graces[fact.id] = fact.grace
@@ -606,6 +619,7 @@ def _change_status(state: State, fact: facts.TasksRevoked | facts.TasksExpired, 
     wrong = np.flatnonzero(after == IMPOSSIBLE)
     _refuse(state, int(wrong[0]) if len(wrong) else -1, fact.job, fact.index, what)
     state.tasks.status[tasks] = after
+    state.order.counts[LEAVING] += len(np.unique(tasks))
     _drop_deadlines(state)
 
 

@@ -17,10 +17,10 @@ from fairlead.scheduler.job_caps import cap_of, waits_for_cap
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import MAX_RESERVATIONS, P90_ONE_IN
 from fairlead.scheduler.kernel.scheduling import set_of
-from fairlead.scheduler.kernel.view import BLOCK, DIVIDED_SOMEWHERE, HDRF_SOMEWHERE, IN_ORDER
+from fairlead.scheduler.kernel.view import BLOCK, DIVIDED_SOMEWHERE, HDRF_SOMEWHERE, IN_ORDER, LEAVING
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State, linked
-from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, SUCCEEDED, WAITING
+from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, RUNNING, SUCCEEDED, WAITING
 from fairlead.scheduler.tables import APART, BINS, I64, NONE, OF_QUEUE, RESERVATION, vector
 
 
@@ -94,6 +94,8 @@ def _check_jobs(state: State) -> None:
     task = np.arange(len(whose)) + np.repeat(jobs.first[there] - np.cumsum(sizes) + sizes, sizes)
     status = state.tasks.status[task]
     held = (status >= PLACED) & (status <= REVOKING)
+    leaving, counted = np.count_nonzero(held & (status > RUNNING)), state.order.counts[LEAVING]
+    assert leaving == counted, f"{leaving} tasks are stopping, not {counted}"
     assert (status[state.tasks.delayed[task]] == WAITING).all(), "a task is delayed that does not wait"
     counts = {"waiting": status == WAITING, "holding": held, "failed": status == FAILED, "cancelled": status == CANCELLED}
     counts["delayed"] = state.tasks.delayed[task]

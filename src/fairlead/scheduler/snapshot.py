@@ -24,9 +24,10 @@ from fairlead.scheduler.framework_index import Frameworks
 from fairlead.scheduler.growth import rebuild_row_maps, set_ended
 from fairlead.scheduler.job_index import ByNumber
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.view import BEGAN, ENDED, HISTOGRAMS, HOLDS, IDLE_BUDGET, MOMENT, SERVED_AT
+from fairlead.scheduler.kernel.view import BEGAN, ENDED, HISTOGRAMS, HOLDS, IDLE_BUDGET, LEAVING, MOMENT, SERVED_AT
 from fairlead.scheduler.queue_tree import QueueTree, mark_exact
 from fairlead.scheduler.state import ShapeKey, State
+from fairlead.scheduler.statuses import RUNNING
 from fairlead.scheduler.tables import NONE, TABLES, Table, longer
 
 FORMAT = 4
@@ -224,6 +225,7 @@ def _rebuild_derived(state: State, ended: list[int]) -> None:
     state.dead_tasks = int(jobs.tasks[: jobs.n][jobs.id[: jobs.n] == NONE].sum())
     mark_exact(state.queues)
     rows = state.held_rows()
+    counts[LEAVING] = np.count_nonzero(state.tasks.status[rows] > RUNNING)
     state.nodes.hold[:] = NONE
     scheduling.link_holds(state.view())
     scheduling.count_claimed(state.view())
@@ -297,7 +299,7 @@ def copy_of(state: State) -> State:
         _copy_rows(getattr(state, name), getattr(found, name))
     found.histograms.make_room()
     found.histograms.places[:] = state.histograms.places
-    counted = [ENDED, HOLDS, HISTOGRAMS]
+    counted = [ENDED, HOLDS, HISTOGRAMS, LEAVING]
     found.order.counts[counted] = state.order.counts[counted]
     set_ended(found, state.ended[: state.order.counts[ENDED]])
     return found

@@ -254,6 +254,7 @@ cdef i64 apply_finished(
         event = _end_event(v, j, t, how, code[k], max_losses)
         now = TRANSITIONS[was][event]
         jobs[j].holding -= 1
+        v.counts[LEAVING] -= was > RUNNING
         idle = jobs[j].holding == 0
         if idle and jobs[j].group != NONE:
             v.groups[jobs[j].group].started -= 1
