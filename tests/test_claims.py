@@ -247,6 +247,33 @@ def test_what_is_not_revocable_is_left_alone_and_so_is_all_below_it():
     assert story.began[3] == [300.0]
 
 
+@pytest.mark.parametrize(("tasks", "cpu"), [(1, 4), (2, 2)])
+def test_what_a_claim_needs_of_room_that_comes_back_is_kept_for_it_before_others_are_placed(tasks, cpu):
+    """Nobody need be preempted for a: somebody stops already. A task of c in the free part would be, and goes elsewhere."""
+    story = Story([{"cpu": 4}, {"cpu": 4}], [Queue("a", guarantee={"cpu": 4}), Queue("b"), Queue("c")])
+    story.job(0.0, "b", 12.0, cpu=3)
+    story.job(0.0, "b", 1000.0, cpu=3)
+    story.until(1.0).happen(JobCancelled(at=1.0, id=1))
+    story.job(2.0, "a", 20.0, tasks, cpu=cpu, gang=tasks > 1)
+    story.job(3.0, "c", 5.0, 2, cpu=1)
+    story.until(40.0)
+    assert story.began[4] == [3.0, 8.0]
+    assert story.began[3] == [12.0] * tasks
+    assert not story.revoked()
+
+
+def test_who_has_room_now_goes_first_and_only_the_rest_waits_for_room_that_comes_back():
+    story = Story([{"cpu": 4}, {"cpu": 4}], [Queue("a", guarantee={"cpu": 8}), Queue("b"), Queue("c")])
+    story.job(0.0, "b", 12.0, cpu=3)
+    story.until(1.0).happen(JobCancelled(at=1.0, id=1))
+    story.job(2.0, "a", 20.0, 2, cpu=4)
+    story.job(2.0, "c", 5.0, cpu=1)
+    story.until(40.0)
+    assert (story.began[2], story.began[3]) == ([2.0, 12.0], [22.0])
+    assert [(fact.nodes, fact.tasks) for fact in story.of(NodesClaimed)] == [([0], [1])]
+    assert not story.revoked()
+
+
 def test_never_and_revoke_off_leave_everybody_alone():
     for queues, more in (
         ([Queue("a", guarantee={"cpu": 1}, guarantee_timeout=NEVER), Queue("b")], {}),

@@ -6,7 +6,7 @@ at once if nothing was placed, else when exactly these placements were applied.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,10 +19,10 @@ from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.frameworks import reservations
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.constants import DROP, KEEP, NO_NODE, NONLENDABLE, NOT_REACHED, OFFERED_NODE
+from fairlead.scheduler.kernel.constants import DROP, KEEP, NO_NODE, NONLENDABLE, NOT_REACHED, OFFERED_NODE, SERVE
 from fairlead.scheduler.kernel.constants import OFFERED_LEAF as LEAF
 from fairlead.scheduler.kernel.view import CLAIM_DUE, CYCLE, MIN_OFFER, OFFERED
-from fairlead.scheduler.preemption.claims import preempt_for_claims, withdraw_claims
+from fairlead.scheduler.preemption.claims import keep_for_claims, preempt_for_claims, withdraw_claims
 from fairlead.scheduler.preemption.reclaim import ask_back
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING
@@ -118,10 +118,16 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
         return Decision(found, more=True)
     gives_back = any(isinstance(fact, BEFORE_A_CYCLE) for fact in found)  # the cycle does not see these
     plan = _plan(state, most, now, thorough=False, strict=strict)
-    offers = _offered(state, now)
+    offers, cut = _offered(state, now), False
     if plan.passed:
         passed = state.order.groups.passed_list[: plan.passed]
         found.append(facts.JobsPassedOver(at=now, ids=state.jobs.id[passed].tolist()))
+    if plan.what == SERVE:
+        count, kept = keep_for_claims(state, plan.count, now)
+        if kept:
+            return Decision(found if gives_back else [*found, *kept], more=True)
+        if cut := count < plan.count:
+            plan, offers = replace(plan, count=count, more=True), []
     if plan.what == KEEP:
         nodes, tasks = (state.order.planned[name][: plan.count].tolist() for name in ("planned_node", "planned_tasks"))
         job = int(state.jobs.id[plan.about])
@@ -137,7 +143,7 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
         if plan.count:
             placed = _placed(state, plan.count, now, plan.more or gives_back)
             found.append(placed)
-            if not offers:  # the cycle assumed offers that have not been applied yet
+            if not (offers or cut):  # the cycle assumed what has not been applied yet
                 learned = Learned(int(state.order.counts[CYCLE]), state.version + bool(plan.passed), placed)
         found += offers
     else:
@@ -156,8 +162,11 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
             more = True  # they only get what nobody else can use
         else:
             count, last_more = scheduling.plan_last(state.order.ready(state, most), most, now, beyond)
-            found, more = [_placed(state, count, now, last_more)] if count else [], more or last_more
-            found += _offered(state, now)
+            first, found = keep_for_claims(state, count, now)
+            last_more = last_more or first < count
+            found += [_placed(state, first, now, last_more)] if first else []
+            found += _offered(state, now) if first == count else []
+            more = more or last_more
     if state.frameworks.role_reservations and not found and not more:  # those that no other offer included
         found = reservations.given_back(state, now)
         found, more = (found, True) if found else reservations.offers_of_reservations(state, MIN_OFFER, now)

@@ -184,6 +184,29 @@ cdef bint is_idle_used(View v, i64 *used) noexcept nogil:
     return False
 
 
+cpdef bint may_await_room(View v) noexcept nogil:
+    """Return True if tasks are stopping, and nothing is kept yet for some claim for a guarantee, due now or later."""
+    cdef bint claims
+    for b in range(v.counts[GROUPS] if v.counts[LEAVING] > 0 else 0):
+        claims = v.groups[b].head != NONE and v.queues[v.groups[b].leaf].guarded and not v.groups[b].revocable
+        if claims and not v.group_cache[b].hopeless and has_unserved(v, b):
+            begun, timeout = _open_since(v, b, GUARANTEE, v.claimed)
+            if begun + timeout < INFINITY:
+                return True
+    return False
+
+
+cdef bint _goes_after(View v, i64 b, i64 job, i64 count) noexcept nogil:
+    """Return True if `count` tasks of a job go after a group's next claim for a guarantee, which could preempt them."""
+    leaf = v.jobs[job].queue
+    if not claims_from(v, b, leaf):
+        return False
+    q = leaf
+    while not _is_at_or_below(v, v.groups[b].leaf, v.queues[q].parent):
+        q = v.queues[q].parent
+    return below_on_path(v, q, leaf, v.jobs[job].shape_row, count) != 0
+
+
 cpdef double guarantee_timeout(View v, i64 leaf, i64 first) noexcept nogil:
     """Return the claim timeout of a leaf, seconds: the longest from the leaf up to the queue `first`."""
     longest, q = v.queues[leaf].guarantee_timeout, leaf
@@ -304,3 +327,21 @@ def guarded_part(View v, i64 b, const i64[:, ::1] kept):
 def idle_is_used(View v, const i64[:, ::1] used):
     """Return :func:`is_idle_used`."""
     return is_idle_used(v, <i64 *>&used[0, 0])
+
+
+def planned_after(View v, i64 b, flag[::1] found):
+    """Set which of the tasks that a cycle planned go after a group's next claim for a guarantee, by :func:`_goes_after`.
+
+    Each is seen as placed after those before it.
+    """
+    cdef i64 m = v.len_total, count = found.shape[0]
+    k = 0
+    while k < count:
+        job, first = v.planned_job[k], k
+        while k < count and v.planned_job[k] == job and (k == first or v.jobs[job].gang):
+            k += 1
+        found[first:k] = _goes_after(v, b, job, k - first)
+        subtract(v, v.used, v.jobs[job].queue, &v.demand[v.jobs[job].shape_row * m], first - k)
+    for k in range(count):
+        job = v.planned_job[k]
+        subtract(v, v.used, v.jobs[job].queue, &v.demand[v.jobs[job].shape_row * m], 1)

@@ -525,7 +525,7 @@ cdef i64 all_fitting(View v, PreemptionPlan g, i64 shape, i64 most) noexcept nog
     return total
 
 
-cdef bint fits(View v, PreemptionPlan g, i64 b) noexcept nogil:
+cpdef bint fits(View v, PreemptionPlan g, i64 b) noexcept nogil:
     """Return True if a group's claim fits on nodes and under limits with no more preemptions."""
     wanted = max(1, v.groups[b].gang)
     return all_fitting(v, g, v.groups[b].shape_row, wanted) >= wanted and blocking_queue(v, g, b) == NONE
@@ -580,6 +580,20 @@ cdef i64 _nonlendable_after(View v, PreemptionPlan g, i64 leaf, i64 r) noexcept 
 cdef i64 _idle_nonlendable(View v, PreemptionPlan g, i64 q, i64 r, i64 *below) noexcept nogil:
     i = q * v.len_total + r
     return max(0, v.nonlendable[i] - g.left[i] - g.kept[i], below[q])
+
+
+def place_planned(View v, PreemptionPlan g, const flag[::1] which):
+    """Place, in the plan, those of the tasks that a cycle planned."""
+    cdef i64 m = v.len_total
+    for k in range(which.shape[0]):
+        if which[k]:
+            job, n = v.planned_job[k], v.planned_node[k]
+            demand = &v.demand[v.jobs[job].shape_row * m]
+            for r in range(m):
+                g.room[n * m + r] -= demand[r]
+            subtract(v, g.left, v.jobs[job].queue, demand, -1)
+            if not v.jobs[job].revocable:
+                subtract(v, g.bound, v.jobs[job].queue, demand, -1)
 
 
 def releasable(View v, PreemptionPlan g, i64 leaf, i64 job, i64[::1] amounts):

@@ -52,6 +52,7 @@ cdef i64 apply_started(View v, i64 count, i64 *job, i64 *index, i64 *attempt, do
 cdef void put_off(View v, i64 b, double at) noexcept nogil
 cdef i64 startable(View v, i64 job) noexcept nogil
 cdef bint are_due(View v, double now) noexcept nogil
+cpdef bint may_await_room(View v) noexcept nogil
 cpdef bint drop_holds(View v, i64 group, i64 number, double at) noexcept nogil
 cpdef (double, double) next_step(View v, double event, bint claims, double now, double happened) noexcept nogil
 cpdef void settle(View v, bint more) noexcept nogil

@@ -28,12 +28,13 @@ progress              Each plan reduces the open claims (:func:`measure`), so pr
 ====================  ==========================================================================================================
 
 Preemption ends. By `stays` (:func:`~fairlead.scheduler.kernel.scheduling.exact_below`,
-:func:`~fairlead.scheduler.kernel.scheduling.may_enter`), each task is preempted at most once for a claim between outside facts.
-Each plan serves a claim of its class, and opens none of that class or a more urgent one; but one with oversized victims may,
-and leaves fewer tasks that can still be such victims. So that number, and those of the open claims, most urgent class first,
-decrease lexicographically; only outside facts and time increase them.
+:func:`~fairlead.scheduler.kernel.scheduling.may_enter`, :func:`keep_for_claims`), each task is preempted at most once for a claim
+between outside facts. Each plan serves a claim of its class, and opens none of that class or a more urgent one; but one with
+oversized victims may, and leaves fewer tasks that can still be such victims. So that number, and those of the open claims, most
+urgent class first, decrease lexicographically; only outside facts and time increase them.
 """
 
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -47,7 +48,7 @@ from fairlead.scheduler.kernel.scheduling import PreemptionPlan, over_limits
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
-from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, I64, IDLE, NONE, PRIORITY, RESERVATION, WHY
+from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, I64, IDLE, NONE, PRIORITY, RESERVATION, WHY, Bools
 
 FAR_FUTURE = 2.0**61
 """Seconds: a time when all open claims are due; before NEVER."""
@@ -110,6 +111,54 @@ def preempt_for_claims(state: State, now: float) -> tuple[list[Fact], bool]:
                 left.append(due_claim)  # not known before that it outranks nobody
     found += _put_off(state, preemption_plan, left, now)
     return found, planned == MOST_CLAIMS
+
+
+def keep_for_claims(state: State, planned: int, now: float) -> tuple[int, list[Fact]]:
+    """Keep room for a claim for a guarantee that only waits for stopping tasks, if planned tasks would take it (rule: stays).
+
+    The order serves such a claim first, but its room is not there yet. Who is placed in it meanwhile would be preempted.
+
+    planned : number of tasks that a cycle has just planned
+
+    Returns how many of them may be placed now, and new facts; if there are any, or fewer may, another cycle must follow.
+    """
+    if not (planned and scheduling.may_await_room(state.view())):
+        return planned, []
+    v, preemption_plan = state.view(), preemption_plan_of(state, now)
+    claims = [claim for claim in _due_claims(state, FAR_FUTURE) if claim.kind == GUARANTEE]
+    after: list[tuple[Due, Bools]] = []
+    for claim in claims:
+        if scheduling.fits(v, preemption_plan, claim.group):
+            behind = np.zeros(planned, np.bool_)
+            scheduling.planned_after(v, claim.group, behind)
+            if behind.any():
+                after.append((claim, behind))
+    first = min((int(behind.argmax()) for _, behind in after), default=planned)
+    if first:  # who goes before the rest is placed first, and takes what is free
+        return first, []
+    for claim, behind in after:
+        before, beside = (_without_victims(state, claim, which, now) for which in (~behind, np.ones(planned, np.bool_)))
+        if sum(before.values()) > sum(beside.values()):
+            where = Counter(_held(state, claim.group)) + before
+            return 0, [_claimed(state, claim.group, where, WHY[GUARANTEE], now)]
+    return planned, []
+
+
+def _without_victims(state: State, claim: Due, placed: Bools, now: float) -> Counter[int]:
+    """Return for how many tasks of a group's claims there will be room, by node, once stopping tasks have ended.
+
+    placed : which of the tasks that a cycle planned are placed before
+    """
+    v, preemption_plan, found = state.view(), preemption_plan_of(state, now), Counter[int]()
+    scheduling.place_planned(v, preemption_plan, placed)
+    most = _may_start(state, claim.group, min(_unserved(state, claim.group), MOST_CLAIMS), _tasks_kept(state))
+    for _ in range(most):
+        if not (_is_open(state, preemption_plan, claim) and scheduling.fits(v, preemption_plan, claim.group)):
+            break
+        scheduling.plan_claim(v, preemption_plan, claim.group, GUARANTEE)
+        for n in np.flatnonzero(preemption_plan.hosts).tolist():
+            found[n] += int(preemption_plan.hosts[n])
+    return found
 
 
 def _reclassified(state: State, preemption_plan: PreemptionPlan, claim: Due) -> Due:

@@ -198,8 +198,9 @@ def _going_first(state: State, placed: TasksPlaced) -> list[set[int]]:
 def _check_stays(state: State, placed: TasksPlaced, waited: list[int], served: set[int], goes_first: list[set[int]]) -> None:
     """Check `stays`: no open claim for a guarantee would preempt only tasks that were just placed beyond their own guarantee.
 
-    Regardless of timeouts and `min_runtime`. Not checked are tasks that frameworks launch in offers, jobs `served` from holds for
-    claims, and claims of groups that had not `waited`: some get in line only because of what was placed.
+    Regardless of `min_runtime` and timeouts, but for claims that are never due. Not checked are tasks that frameworks launch in
+    offers, jobs `served` from holds for claims, and claims of groups that had not `waited`: some get in line only because of
+    what was placed.
     """
     groups = [b for b in _waits_guarded(state) if b in waited]
     if not groups:
@@ -213,7 +214,7 @@ def _check_stays(state: State, placed: TasksPlaced, waited: list[int], served: s
             continue
         preemption_plan = claims.preemption_plan_of(state, placed.at)
         first, last = claims.asking_queues(state, preemption_plan, claim)
-        if first == NONE:
+        if first == NONE or scheduling.guarantee_timeout(v, int(b.leaf[group]), first) == np.inf:
             continue
         runs, path = preemption_plan.runs, up_to_root(state.queues, int(b.leaf[group]))
         beyond = [not any(state.queues.parent[q] in path and q not in path for q in goes) for goes in first_with]

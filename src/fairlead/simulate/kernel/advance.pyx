@@ -16,8 +16,8 @@ from scheduler_constants cimport (
 from fairlead.engines.kernel.simulated cimport Runs, Truth, end_into, hold_back, next_end, start, submit
 from fairlead.scheduler.kernel.scheduling cimport (
     Arrays, Plan, View, address_of, apply_finished, apply_placed, apply_started, censor_tails, drop_holds, duration, end_job,
-    enter_group, fade, are_due, flag, floats, i64, integers, keep_room, next_step, note_arrival, plan_cycle, put_off,
-    plan_last_cycle, release, set_tails, settle, startable,
+    enter_group, fade, are_due, flag, floats, i64, integers, keep_room, may_await_room, next_step, note_arrival, plan_cycle,
+    plan_last_cycle, put_off, release, set_tails, settle, startable,
 )
 
 from fairlead.simulate.kernel.tape import TAPE
@@ -86,7 +86,7 @@ cdef i64 _needs_python(View v, Truth truth, Tape tape, double now) noexcept nogi
     """Apply what arrives at this moment; return why Python must act before a decision, or NONE."""
     if not _apply_arrivals(v, truth, tape, now):
         return MORE_JOBS
-    if tape.numbers[SERVES_CLAIMS] and _keeps_for_claims(v):
+    if tape.numbers[SERVES_CLAIMS] and (_keeps_for_claims(v) or may_await_room(v)):
         return CLAIMS
     if tape.numbers[SERVES_CLAIMS] and v.counts[DIVIDED_SOMEWHERE] and not tape.numbers[ENTITLED]:
         return DIVIDES
