@@ -1008,7 +1008,7 @@ def test_what_was_revoked_and_how_safe_it_is_is_told():
     waits = explain(story.state, 2)
     assert waits["claim"] == "queue a has 0 of its 2 guaranteed cpu: others are preempted for it once that has lasted 30 s"
     story.until(42.0)
-    assert explain(story.state, 2)["claim"] == "tasks were preempted to make room for 2 of its tasks; they are stopping"
+    assert explain(story.state, 2)["claim"] == "tasks are stopping, and their room is kept for 2 of its tasks"
     told = describe_job(story.state, 1)["revoked"]
     assert told == {"at": 40.0, "tasks": 2, "queue": "a", "text": "revoked for a, which had 0 of its 2 guaranteed cpu"}
     assert describe_job(story.state, 2)["revoked"] is None

@@ -65,7 +65,7 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
     v, group = state.view(), int(state.jobs.group[row])
     if claim_status(state, group) == KEPT:
         served = int(scheduling.served_tasks(v, group))
-        return {"claim": f"tasks were preempted to make room for {served} of its tasks; they are stopping"}
+        return {"claim": f"tasks are stopping, and their room is kept for {served} of its tasks"}
     kind = _kind_of(state, group)
     if kind is None or not claims.next_claim_may_start(state, group):
         return {}
