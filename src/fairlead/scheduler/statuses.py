@@ -115,6 +115,7 @@ CLAIM: Final = Lifecycle(
     ("due", "kept", "deferred", "over"),
     {
         "tasks are preempted": {"due": ("kept",)},
+        "others are stopping": {"due": ("kept",), "deferred": ("kept",)},
         "no victims found": {"due": ("deferred",)},
         "its time comes": {"deferred": ("due",)},
         "placed": {"due": ("over",), "kept": ("kept", "over"), "deferred": ("over",)},
