@@ -2,6 +2,7 @@
 
 import os
 import re
+from random import Random
 from unittest import mock
 
 import numpy as np
@@ -134,6 +135,13 @@ class Story:
             at, by_itself = self.ends[attempt]
             self.ends[attempt] = (at, by_itself) if at <= self.now + GRACE else (self.now + GRACE, False)
 
+    def cancel(self, job: int) -> None:
+        self.happen(JobCancelled(at=self.now, id=job))
+        for attempt, (at, _) in self.ends.items():
+            if attempt[0] == job and at > self.now + GRACE:
+                self.ends[attempt] = self.now + GRACE, False
+        self.decide()
+
     def of(self, kind: type[Fact]) -> list[Fact]:
         return [fact for fact in self.facts if isinstance(fact, kind)]
 
@@ -251,27 +259,44 @@ def test_what_is_not_revocable_is_left_alone_and_so_is_all_below_it():
 def test_what_a_claim_needs_of_room_that_comes_back_is_kept_for_it_before_others_are_placed(tasks, cpu):
     """Nobody need be preempted for a: somebody stops already. A task of c in the free part would be, and goes elsewhere."""
     story = Story([{"cpu": 4}, {"cpu": 4}], [Queue("a", guarantee={"cpu": 4}), Queue("b"), Queue("c")])
-    story.job(0.0, "b", 12.0, cpu=3)
     story.job(0.0, "b", 1000.0, cpu=3)
-    story.until(1.0).happen(JobCancelled(at=1.0, id=1))
+    story.job(0.0, "b", 1000.0, cpu=3)
+    story.until(1.0).cancel(1)
     story.job(2.0, "a", 20.0, tasks, cpu=cpu, gang=tasks > 1)
     story.job(3.0, "c", 5.0, 2, cpu=1)
     story.until(40.0)
     assert story.began[4] == [3.0, 8.0]
-    assert story.began[3] == [12.0] * tasks
+    assert story.began[3] == [6.0] * tasks
     assert not story.revoked()
 
 
 def test_who_has_room_now_goes_first_and_only_the_rest_waits_for_room_that_comes_back():
     story = Story([{"cpu": 4}, {"cpu": 4}], [Queue("a", guarantee={"cpu": 8}), Queue("b"), Queue("c")])
-    story.job(0.0, "b", 12.0, cpu=3)
-    story.until(1.0).happen(JobCancelled(at=1.0, id=1))
+    story.job(0.0, "b", 1000.0, cpu=3)
+    story.until(1.0).cancel(1)
     story.job(2.0, "a", 20.0, 2, cpu=4)
     story.job(2.0, "c", 5.0, cpu=1)
     story.until(40.0)
-    assert (story.began[2], story.began[3]) == ([2.0, 12.0], [22.0])
+    assert (story.began[2], story.began[3]) == ([2.0, 6.0], [22.0])
     assert [(fact.nodes, fact.tasks) for fact in story.of(NodesClaimed)] == [([0], [1])]
     assert not story.revoked()
+
+
+@pytest.mark.parametrize("seed", range(23, 23 + cases(4)))
+def test_nobody_is_placed_to_be_preempted_while_random_jobs_are_cancelled(seed):
+    """The checks of a story find it."""
+    rng = Random(seed)
+    queues = [Queue("a", guarantee={"cpu": rng.randint(1, 8)}), Queue("b", guarantee={"cpu": rng.randint(1, 8)}), Queue("c")]
+    story, at = Story([{"cpu": rng.randint(3, 8)} for _ in range(rng.randint(1, 4))], queues), 0.0
+    for _ in range(40):
+        lasts, tasks, gang = rng.choice([2.0, 5.0, 30.0, 200.0]), rng.randint(1, 3), rng.random() < 0.3
+        story.job(at, rng.choice("abcc"), lasts, tasks, gang=gang, priority=rng.randint(0, 1), cpu=rng.randint(1, 4))
+        at += rng.choice([0.0, 0.5, 1.0, 3.0])
+    while story.now < at + 100:
+        story.until(story.now + rng.choice([0.5, 1.0, 2.0]))
+        runs = sorted({job for job, *_ in story.ends})
+        if runs and rng.random() < 0.5:
+            story.cancel(rng.choice(runs))
 
 
 def test_never_and_revoke_off_leave_everybody_alone():
