@@ -296,6 +296,10 @@ ROLE_COLUMNS = (
     "used", "spare", "claimed", "tasks", "jobs", "spare_tasks", "served", "owed", "allocations", "trusted", "overran",
 )  # fmt: skip
 """Columns that a queue has because of its jobs: copied to the new queues when it becomes a role."""
+LEAF_COLUMNS = (
+    "idled_before", "apart", "wants", "debt", "debt_at", "due_at", "lasts", "beyond", "owed_since", "put_off", "wasted",
+)  # fmt: skip
+"""Columns that only leaves have: they move to the new leaf."""
 
 
 def make_role(state: State, role: str, at: float) -> None:
@@ -321,8 +325,8 @@ def _move_jobs(state: State, row: int, at: float) -> None:
             scheduling.count_use(state.view(), new, at)  # nothing so far
         for name in ROLE_COLUMNS:
             getattr(queues, name)[new] = getattr(queues, name)[row]
-    for name in ("idled_before", "apart", "wants", "debt", "debt_at", "due_at", "lasts", "beyond", "owed_since", "put_off", "wasted"):
-        column = getattr(queues, name)  # only leaves have these
+    for name in LEAF_COLUMNS:
+        column = getattr(queues, name)
         column[leaf], column[row] = column[row], 0
     jobs, leaves = state.jobs, state.groups.leaf[: state.groups.n]
     mine = np.flatnonzero(jobs.queue[: jobs.n] == row)
