@@ -112,7 +112,8 @@ class World:
                 for job in fact.job.tolist():
                     queue, cpu = self.jobs[job]
                     self.use[queue] = self.use.get(queue, 0) + (cpu if isinstance(fact, TasksPlaced) else -cpu)
-                    self.begun.setdefault(queue, fact.at - self.come)
+                    if fact.at >= self.come:
+                        self.begun.setdefault(queue, fact.at - self.come)
         if self.at > end:
             raise StopIteration
 

@@ -85,6 +85,17 @@ def test_who_has_nothing_starts_within_one_and_a_half_of_the_longest_tasks(data)
 
 @few
 @given(st.data())
+def test_who_comes_back_starts_within_one_and_a_half_of_the_longest_tasks_too(data):
+    """How long its tasks last is known then, so it is patient."""
+    nodes, long = data.draw(nodes_of()), data.draw(st.sampled_from([30.0, 100.0, 1000.0]))
+    lasts, cpu = long * data.draw(st.sampled_from([0.1, 0.5, 1.0])), data.draw(st.integers(1, min(6, nodes[0])))
+    before = [(0.0, "new0", 1, lasts * (1 + k / 100)) for k in range(12)]
+    world = World(nodes, (1, long), [(1.0, cpu, lasts)], 0, 3 * long, data.draw(st.integers(0, 9)), come=20 * long, keeper=before)
+    assert world.begun["new0"] <= 1.5 * world.longest
+
+
+@few
+@given(st.data())
 def test_who_has_nothing_starts_soon_beside_any_number_of_any_weight(data):
     """As above, but others may be owed more, and go first: within four of the longest tasks."""
     nodes = data.draw(nodes_of())

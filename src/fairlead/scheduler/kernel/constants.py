@@ -49,7 +49,7 @@ MAX_EXTRAPOLATION: Final = 4.0
 
 # debts.pxi
 PATIENCE: Final = 0.25
-"""What a line that runs nothing is owed before it gets a reservation, as a part of the time that its tasks last; others: all of it."""
+"""A line that runs nothing gets a reservation once it is owed this part of the time that its tasks last; others: all of it."""
 PARTS_TICKS: Final = 8.0
 """Ticks of past use, 1024 a half-life, after which parts are computed anew: use counts a half percent less then."""
 ANYTHING: Final = -1
