@@ -1194,3 +1194,31 @@ def test_whoever_others_gave_something_up_for_has_it_when_they_are_gone(seed):
     story = random_story(seed).until(60.0)
     revoked = len(story.revoked())
     assert len(story.until(160.0).revoked()) <= revoked + len(story.lasts), f"seed {seed}"
+
+
+@pytest.mark.parametrize("looks", [False, True])
+def test_a_look_at_all_claims_delays_none(looks):
+    """Who asks for the queues, or keeps room from stopping tasks, looks at the claims that are due later, too."""
+    rules = Queue("a", guarantee={"cpu": 1}, guarantee_timeout=3600.0, priority_revokes=True, min_runtime=20.0)
+    story = Story([{"cpu": 1, "gpu": 1}], [rules])
+    story.job(0.0, "a", 1e6, 1, gpu=1)
+    story.job(6.0, "a", 50.0, 1, gpu=1, cpu=1, priority=1)
+    story.until(6.5)
+    if looks:
+        list_queues(story.state)
+    story.until(100.0)
+    assert story.revoked() == [(20.0, [1])]
+
+
+def test_a_claim_that_is_due_at_once_is_served_while_others_stop():
+    rules = Queue("a", guarantee={"cpu": 1}, guarantee_timeout=3600.0, priority_revokes=True)
+    story = Story([{"cpu": 1, "gpu": 1}, {"disk": 1, "net": 1}], [rules, Queue("d"), Queue("c")])
+    story.job(0.0, "a", 1e6, 1, gpu=1)
+    story.job(0.0, "d", 1e6, 1, disk=1)
+    story.until(5.0)
+    story.happen(JobCancelled(at=5.0, id=2))
+    story.ends[2, 0, 1] = (90.0, False)
+    story.job(6.0, "a", 50.0, 1, gpu=1, cpu=1, priority=1)
+    story.job(6.0, "c", 1e6, 1, net=1)
+    story.until(100.0)
+    assert story.revoked() == [(6.0, [1])]

@@ -286,7 +286,9 @@ class Queues(Table):
     debt: F64  # of a line: what it is owed, see `kernel/debts.pxi`; seconds
     debt_at: F64  # of a line: when its debt was last added up, if after a count
     due_at: F64  # of a line that waits: when its debt needs a count
-    lasts: F64  # of a line: the p90 of how long the tasks of a job last, as known when one of it ended last, seconds; 0: unknown
+    lasts: (
+        F64  # of a line: the p90 of how long its tasks last, by the last that ended, seconds; 0: unknown. The root's: the longest
+    )
     beyond: F64  # of a line: what the task, or whole gang, that started last took beyond its part; 0 if nobody else waited
     owed_since: F64  # of a line: since when it is owed anything
     owed: I64  # to it and those below when debts were last counted, if it was not served since: debts times parts; 1e-6 s of all

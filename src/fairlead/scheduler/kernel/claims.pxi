@@ -237,7 +237,7 @@ cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_sinc
     v : View
         With its order: `hopeless` is known.
     now : float
-        Seconds.
+        Seconds; far in the future for all that are open, with the first class of each.
     groups, kinds : int64, shape (n,)
         Set to their groups and classes. A last pair of NONE means that fair shares must be computed again.
     open_since : float64, shape (n,)
@@ -248,7 +248,7 @@ cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_sinc
     int
         How many are due.
     """
-    cdef bint shared
+    cdef bint shared, found
     count, due, shares = 0, INFINITY, INFINITY
     mark, kept, taken = v.scratches, kept_by_queue(v), is_idle_used(v, v.used)
     for b in range(v.counts[GROUPS]):
@@ -261,6 +261,7 @@ cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_sinc
             continue
         if not has_unserved(v, b):
             continue
+        found = False
         for kind in range(GUARANTEE, IDLE + 1):  # a group has one claim at a time: of the first class that is due
             if kind == FAIR_SHARE and shared:
                 shares = min(shares, v.queues[leaf].share_timeout)
@@ -271,10 +272,9 @@ cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_sinc
             if kind >= v.groups[b].retry_from:
                 at = max(at, v.groups[b].retry_at)
             due = min(due, at)
-            if at <= now:
-                groups[count], kinds[count], open_since[count] = b, kind, begun
+            if at <= now and not found:
+                groups[count], kinds[count], open_since[count], found = b, kind, begun, True
                 count += 1
-                break
     if shares < INFINITY:
         at = v.queues[0].short_since + max(MIN_SHARES_SECONDS, shares / 4)
         due = min(due, at)

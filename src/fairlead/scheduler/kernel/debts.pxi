@@ -174,6 +174,7 @@ cdef void _count_debts(View v, double at) noexcept nogil:
     if anew:
         v.queues[0].line, v.times[LEAST_PATIENCE] = 0, INFINITY
         _set_parts(v, hungry, active)
+        _note_longest(v, lines)
     for x in range(n):
         if anew and active[x]:
             v.queues[0].line += 1
@@ -191,6 +192,16 @@ cdef void _count_debts(View v, double at) noexcept nogil:
         owed[p] += owed[q]
         _set_owed(v, q, <i64>(1e6 * owed[q]) if compares_shares(v.queues[p].policy) else 0)
     release(v, mark)
+
+
+cdef void _note_longest(View v, flag *lines) noexcept nogil:
+    """Note how long the longest tasks last of the lines that run any; of the root, if that is not a line itself."""
+    longest = 0.0
+    for x in range(1, v.counts[QUEUES]):
+        if lines[x] and v.queues[x].tasks > 0:
+            longest = max(longest, v.queues[x].lasts)
+    if not lines[0]:
+        v.queues[0].lasts = longest
 
 
 cdef bint _are_parts_valid(View v, flag *hungry, flag *active, double at) noexcept nogil:
@@ -281,8 +292,14 @@ cdef void _set_owed(View v, i64 q, i64 owed) noexcept nogil:
 
 
 cdef double patience(View v, i64 x) noexcept nogil:
-    """Return the debt from which a line gets reservations: the time that its tasks last, or a part of it; 0 if that is unknown."""
-    return v.queues[x].lasts * (PATIENCE if v.queues[x].tasks == 0 else 1.0)
+    """Return the debt from which a line gets reservations: how long its tasks last; 0 if that is unknown.
+
+    While it runs nothing, a part of that, or of how long those last that run: who drains a node for it waits no longer than that.
+    """
+    lasts = v.queues[x].lasts
+    if v.queues[x].tasks > 0:
+        return lasts
+    return PATIENCE * (min(lasts, v.queues[0].lasts) if v.queues[0].lasts > 0.0 else lasts)
 
 
 cdef void _note_hungry(View v, flag *hungry, flag *active, flag *lines) noexcept nogil:
