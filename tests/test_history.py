@@ -315,6 +315,26 @@ def test_nobody_with_work_is_below_half_of_what_the_weight_entitles_to(data, res
         assert share >= weight / everybody / 2 - 2 * max(need.values()) / size, f"q{k}"
 
 
+@settings(max_examples=cases(10), deadline=None)
+@given(data=st.data())
+def test_nobody_in_a_tree_is_below_half_of_what_the_weight_entitles_to_of_what_the_parent_has(data):
+    size, paths = 20_000, ["p", "q", "q/a", "q/b", "q/b/c", "q/b/d"]
+    weights = {path: float(data.draw(st.integers(1, 9))) for path in paths}
+    state = scheduler({"cpu": size}, [Queue(path, weight=weight) for path, weight in weights.items()])
+    for leaf in ("p", "q/a", "q/b/c", "q/b/d"):
+        submit(state, 0.0, leaf, {"cpu": 10}, 4000)
+    for path in paths:
+        state.queues.mean[state.tree.rows[path], 0] = data.draw(st.sampled_from([0, size // 10, size])) * 4096
+    state.order.invalidate()
+    for fact in decide(state, 0.0, most=10**6).facts:
+        apply(state, fact)
+    for path in paths:
+        q = state.tree.rows[path]
+        siblings = [other for other in paths if state.queues.parent[state.tree.rows[other]] == state.queues.parent[q]]
+        entitled = weights[path] / sum(weights[other] for other in siblings) * state.queues.used[state.queues.parent[q], 0]
+        assert state.queues.used[q, 0] >= entitled / 2 - 20, path
+
+
 @settings(max_examples=cases(4), deadline=None)
 @given(slots=st.integers(1, 6), people=st.lists(st.tuples(st.integers(1, 4), st.integers(20, 400)), min_size=2, max_size=6))
 def test_who_always_has_work_comes_to_within_a_task_of_the_others_by_weight(slots, people):

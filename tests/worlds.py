@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 
 from fairlead.model.specs import ROOT
+from fairlead.policies import codes
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.entitlements import write_entitled
@@ -49,19 +50,29 @@ def counted_before(state: State) -> np.ndarray:
         while q != NONE:
             works[q] = True
             q = int(queues.parent[q])
-    for q in range(1, queues.n):
-        siblings = np.flatnonzero(queues.parent[: queues.n] == queues.parent[q])
-        for r, total in enumerate(state.cluster.total.tolist()):
+
+    def bound(q: int, r: int) -> float:
+        """What may count, as a part of all there is: half of what the weight entitles to among who is at work, at each level."""
+        part = 1.0
+        while q > 0:
+            parent = int(queues.parent[q])
+            siblings = np.flatnonzero(queues.parent[: queues.n] == parent)
             weights = [max(1, round(w)) for w in queues.weight[siblings, r] / queues.weight[siblings, r].max() * 2**40]
             at_work = sum(w for w, row in zip(weights, siblings.tolist(), strict=True) if works[row])
+            if queues.policy[parent] not in {codes.FIFO, codes.PRIORITY}:
+                part *= 0.5 * weights[siblings.tolist().index(q)] / at_work
+            q = parent
+        return part
+
+    for q in range(1, queues.n):
+        for r, total in enumerate(state.cluster.total.tolist()):
             remains = Fraction(int(queues.remains[queues.parent[q]]), 2**32)
             mean = int(queues.mean[q, r]) + int((1 - remains) * int(queues.recent[q, r]))
             most = max(total, int(queues.used[: queues.n, r].max()))
             fine = 0 if state.grain[r] else min(14, max(0, 49 - most.bit_length()))
             before = int(Fraction(mean * 2**fine, 4 * 2**12)) << int(state.grain[r])
             if before and works[q]:
-                entitled = weights[siblings.tolist().index(q)] / at_work
-                found[q, r] = min(before, int(0.5 * (total << fine) * entitled)) / 2**fine
+                found[q, r] = min(before, int((total << fine) * bound(q, r))) / 2**fine
     return found
 
 

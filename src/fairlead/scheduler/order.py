@@ -121,6 +121,7 @@ class Order:
         cache.extend(queues.n)
         cache.children[: queues.n], cache.slots[: queues.n], cache.limited[: queues.n] = children, slots, NONE
         cache.inner[parents] = cache.inner[0] = True
+        counts[view.LAST_INNER] = parents.max(initial=0)
         cache.base[: queues.n] = np.concatenate([[0], np.cumsum(2 * slots)[:-1]])
         cache.slot[1 : queues.n] = _numbered(parents)
         by_count = (queues.policy[queues.parent[: queues.n]] == MESOS) & (queues.parent[: queues.n] != NONE)

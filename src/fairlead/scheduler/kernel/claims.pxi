@@ -151,16 +151,16 @@ cdef bint claims_from(View v, i64 b, i64 leaf) noexcept nogil:
         return False
     first, last, _ = guarded(v, b, v.claimed)
     q, asks = v.groups[b].leaf, False
-    while first != NONE and not _is_at_or_below(v, leaf, q):
+    while first != NONE and not is_at_or_below(v, leaf, q):
         asks |= q == first
-        if _is_at_or_below(v, leaf, v.queues[q].parent):
+        if is_at_or_below(v, leaf, v.queues[q].parent):
             return asks
         asks &= q != last
         q = v.queues[q].parent
     return False
 
 
-cdef bint _is_at_or_below(View v, i64 q, i64 top) noexcept nogil:
+cdef bint is_at_or_below(View v, i64 q, i64 top) noexcept nogil:
     while q != NONE and q != top:
         q = v.queues[q].parent
     return q == top
@@ -202,7 +202,7 @@ cdef bint _goes_after(View v, i64 b, i64 job, i64 count) noexcept nogil:
     if not claims_from(v, b, leaf):
         return False
     q = leaf
-    while not _is_at_or_below(v, v.groups[b].leaf, v.queues[q].parent):
+    while not is_at_or_below(v, v.groups[b].leaf, v.queues[q].parent):
         q = v.queues[q].parent
     return below_on_path(v, q, leaf, v.jobs[job].shape_row, count) != 0
 

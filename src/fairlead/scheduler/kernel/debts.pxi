@@ -4,7 +4,7 @@
             P: the queue's part, less what is not lent below it by who is not hungry, and what such children use
             W: weights of its other active children, W': of the **hungry**, which wait for more
             H, H': what these are charged for past use; S: what those use that are not hungry
-    part    p = L * w - h, h <= half of what the weight w entitles to; within guarantee and limit
+    part    p = L * w - h; within guarantee and limit. h is at most what there is, times half of w / W for the queue and each above
     lack    l = least of p - used over the resources needed, as a fraction of what there is
     debt    d grows by l / p * time, and shrinks to max(l, -b) / p * T at least, T: how long its tasks last, 0 if that is
             unknown; b: what the task, or gang, that started last took beyond the part, 0 if nobody else waited; 0 for a queue that
@@ -327,10 +327,11 @@ cdef bint _may_run_more(View v, i64 q) noexcept nogil:
 cdef void _set_parts(View v, flag *hungry, flag *active) noexcept nogil:
     """Compute the parts of all queues; parents precede their children."""
     cdef i64 m = v.len_total, n = v.counts[QUEUES]
-    weight, size = floats(v, 9 * n * m), n * m
+    weight, size = floats(v, 10 * n * m), n * m
     hungry_weight, sated, before = weight + size, weight + 2 * size, weight + 3 * size
     charged, hungry_charged, levels = weight + 4 * size, weight + 5 * size, weight + 6 * size
     kept, taken = weight + 7 * size, weight + 8 * size  # not lent by who is not hungry: of a queue with those below, and with what they use
+    most = weight + 9 * size  # the bound of what is charged, as a part of the cluster
     for q in range(n - 1, 0, -1):
         p = v.queues[q].parent
         for r in range(m):
@@ -347,13 +348,16 @@ cdef void _set_parts(View v, flag *hungry, flag *active) noexcept nogil:
                     hungry_weight[j] += v.weight[i]
                 else:
                     sated[j] += v.used[i]
+    for r in range(m):
+        most[r] = 1.0
     for q in range(1, n):
         p = v.queues[q].parent
-        if active[q] and compares_shares(v.queues[p].policy) and v.queues[p].tick > 0.0:
-            for r in range(m):
-                i, j = q * m + r, p * m + r
+        for r in range(m if active[q] else 0):
+            i, j = q * m + r, p * m + r
+            most[i] = most[j] * (1.0 if is_by_jobs(v, p) else 0.5 * v.weight[i] / max(v.weight[i], weight[j]))
+            if compares_shares(v.queues[p].policy) and v.queues[p].tick > 0.0:
                 if hungry[q] or kept[i] == 0.0:
-                    before[i] = min(mean_now(v, q, r) / 4, 0.5 * v.total[r] * v.weight[i] / weight[j])
+                    before[i] = min(mean_now(v, q, r) / 4, v.total[r] * most[i])
                     charged[j] += before[i]
                 if hungry[q]:
                     hungry_charged[j] += before[i]
@@ -399,20 +403,9 @@ cdef double _part_of(View v, i64 x, i64 r) noexcept nogil:
     i = x * v.len_total + r
     due = v.due[i]
     if v.counts[RESERVES] and v.times[WAITS_AT] >= v.times[DEBTS_AT]:  # in a cycle the order says who is active
-        due = _within(v, i, min(due, _entitled(v, x, r)) if due > 0 else 0.5 * _entitled(v, x, r))
+        entitled = v.total[r] * entitled_part(v, x, r, 1.0)
+        due = _within(v, i, min(due, entitled) if due > 0 else 0.5 * entitled)
     return due
-
-
-cdef double _entitled(View v, i64 x, i64 r) noexcept nogil:
-    """Return what the weights on its path entitle a line to, by who is active now."""
-    cdef i64 m = v.len_total
-    amount = <double>v.total[r]
-    while x > 0:
-        p = v.queues[x].parent
-        if not is_by_jobs(v, p):
-            amount *= <double>v.scaled_weight[x * m + r] / max(v.scaled_weight[x * m + r], v.active_weight[p * m + r])
-        x = p
-    return amount
 
 
 cdef double size_of(View v, i64 b) noexcept nogil:

@@ -21,7 +21,7 @@ cdef bint _goes_first(View v, i64 b, i64 j, i64 *gone) noexcept nogil:
     if not v.queues[q].guarded or v.queues[q].pending == 0 or v.jobs[v.groups[b].head].safe_for > 0:
         return False
     needs, count = &v.demand[v.jobs[j].shape_row * m], v.jobs[j].holding if v.jobs[j].gang else 1
-    while not _is_at_or_below(v, v.groups[b].leaf, q):
+    while not is_at_or_below(v, v.groups[b].leaf, q):
         for r in range(m if v.queues[q].guaranteed else 0):
             i = q * m + r
             if v.guarantee[i] > 0 and needs[r] > 0:

@@ -8,8 +8,8 @@
   petabyte.
 - **No timer**: each fact first advances the history to the last tick that is over. Nothing changes between facts, so n
   ticks at once are the first, then n - 1 equal ones.
-- **Charge**: a quarter of the mean, including what `recent` will add. The cap is half of what the queue's weight
-  entitles it to among **active** siblings (those that wait or run). docs/fair-over-time.md gives the reason.
+- **Charge**: a quarter of the mean, including what `recent` will add. The cap is the cluster, times half of what the weight entitles to
+  among **active** siblings (those that wait or run), for the queue and each above. docs/fair-over-time.md gives the reason.
 """
 
 
@@ -114,20 +114,44 @@ cdef double mean_at_tick(View v, i64 q, i64 r) noexcept nogil:
 
 
 cdef void charge(View v, i64 q) noexcept nogil:
-    """Compute queue q's charge, and the active weight of its siblings above which the cap would lower it."""
+    """Compute queue q's charge, and the active weight of its siblings above which the cap would lower it.
+
+    That is the weight over the part of the cluster to which the queues above are entitled: see :func:`is_crowded`.
+    """
     cdef i64 m = v.len_total
     cache, p = v.queue_cache, v.queues[q].parent
     for r in range(m):
-        before = used_before(v, q, r)
+        before, whole = used_before(v, q, r), <double>(v.total[r] << v.fine[r])
         if before > 0:
-            half = 0.5 * (v.total[r] << v.fine[r])
-            most = half * (<double>v.scaled_weight[q * m + r] / max(1, v.active_weight[p * m + r]))
+            most = whole * entitled_part(v, q, r, 0.5)
             if before > most:
                 before = <i64>most
                 cache[p].crowded = True
             else:
-                cache[p].crowd = min(cache[p].crowd, half * v.scaled_weight[q * m + r] / before * JUST_BELOW_ONE)
+                cache[p].crowd = min(cache[p].crowd, 0.5 * whole * v.scaled_weight[q * m + r] / before * JUST_BELOW_ONE)
         v.charged[q * m + r] = (v.used[q * m + r] << v.fine[r]) + before
+
+
+cdef bint is_crowded(View v, i64 p) noexcept nogil:
+    """Return True if so much weight is active below a queue, or beside those above, that part of some child's past use may not count."""
+    cdef i64 m = v.len_total
+    if v.queue_cache[p].crowd < INFINITY:
+        for r in range(m):
+            if v.active_weight[p * m + r] > v.queue_cache[p].crowd * entitled_part(v, p, r, 0.5):
+                return True
+    return False
+
+
+cdef double entitled_part(View v, i64 q, i64 r, double each) noexcept nogil:
+    """Return the part of the cluster that the weights on a queue's path entitle it to, by who is active now, times `each` per level."""
+    cdef i64 m = v.len_total
+    part, x = 1.0, q
+    while x > 0:
+        p = v.queues[x].parent
+        if not is_by_jobs(v, p):
+            part *= each * v.scaled_weight[x * m + r] / max(v.scaled_weight[x * m + r], v.active_weight[p * m + r])
+        x = p
+    return part
 
 
 cdef struct Wide:

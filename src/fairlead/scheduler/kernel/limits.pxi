@@ -79,7 +79,7 @@ cpdef (i64, i64) kept_beside(View v, i64 b, i64 q) noexcept nogil:
     tasks, jobs = 0, 0
     for h in range(v.counts[HOLDS]):
         other = v.holds[h].group
-        if other != b and v.holds[h].kind != RESERVATION and _is_at_or_below(v, v.groups[other].leaf, q):
+        if other != b and v.holds[h].kind != RESERVATION and is_at_or_below(v, v.groups[other].leaf, q):
             tasks += v.holds[h].tasks
             if h == 0 or v.holds[h - 1].group != other:  # the holds of a group are adjacent
                 jobs += _jobs_to_begin(v, other, served_tasks(v, other))
@@ -111,7 +111,7 @@ cdef i64 startable_of(View v, i64 b, i64 most, i64 *kept) noexcept nogil:
         if _is_counted(v, q):
             others, begun = 0, 0
             for other in range(v.counts[GROUPS] if kept != NULL else 0):
-                if kept[other] > 0 and other != b and _is_at_or_below(v, v.groups[other].leaf, q):
+                if kept[other] > 0 and other != b and is_at_or_below(v, v.groups[other].leaf, q):
                     others += kept[other]
                     begun += _jobs_to_begin(v, other, kept[other])
             tasks = min(tasks, v.queues[q].max_tasks - v.queues[q].tasks - others)

@@ -395,8 +395,9 @@ cpdef void refresh(View v) noexcept nogil:
     for k in range(v.counts[MOVED]):
         p = v.queue_cache[k].moved_list
         v.queue_cache[p].moved = False
-        if not v.counts[HISTORY_MOVED] and (v.queue_cache[p].crowded or _is_crowded(v, p)):
-            _set_children(v, p)
+        for q in range(p, max(p, v.counts[LAST_INNER]) + 1 if not v.counts[HISTORY_MOVED] else 0):
+            if v.queue_cache[q].inner and is_at_or_below(v, q, p) and (v.queue_cache[q].crowded or is_crowded(v, q)):
+                _set_children(v, q)
     if v.counts[HISTORY_MOVED]:
         for p in range(v.counts[QUEUES]):
             if v.queue_cache[p].inner and has_history(v.queues[p].policy):
@@ -417,19 +418,10 @@ cdef void _set_active(View v, i64 q, bint active) noexcept nogil:
         cache[q].active = active
         for r in range(m):
             v.active_weight[p * m + r] += v.scaled_weight[q * m + r] if active else -v.scaled_weight[q * m + r]
-        if not cache[p].moved and compares_shares(v.queues[p].policy):
+        if not cache[p].moved and not is_by_jobs(v, p):
             cache[p].moved = True
             cache[v.counts[MOVED]].moved_list = p
             v.counts[MOVED] += 1
-
-
-cdef bint _is_crowded(View v, i64 p) noexcept nogil:
-    """Return True if so much weight is active below a queue that part of some child's past use may not count."""
-    cdef i64 m = v.len_total
-    for r in range(m):
-        if v.active_weight[p * m + r] > v.queue_cache[p].crowd:
-            return True
-    return False
 
 
 cdef void _set_children(View v, i64 p) noexcept nogil:

@@ -136,9 +136,9 @@ FRAME: Final = fields(
     NODES, QUEUES, GROUPS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_GROUPS, FREED, OUT, LIMITED, STOPS,
     HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, HISTOGRAMS, HISTORY_MOVED, MOVED,
     FORGOTTEN_HISTOGRAMS, LAST_PASS, OFFERED, OFFER_SEARCHES, LAST_OFFER, BY_EASY, RESERVES, PASSED,
-    CELLS, FITTING, OPEN, SCANNED, NEWS, HALF_AT, HALF, KEPT_BY, LEAVING,
-) = range(35)  # fmt: skip
-COUNTS: Final = 35
+    CELLS, FITTING, OPEN, SCANNED, NEWS, HALF_AT, HALF, KEPT_BY, LEAVING, LAST_INNER,
+) = range(36)  # fmt: skip
+COUNTS: Final = 36
 """OFFERED : number of offers the last cycle made; LAST_OFFER : id of the last offer made
 OFFER_SEARCHES : number of searches for a node to offer
 FORGOTTEN_HISTOGRAMS : number of histograms with a p90 that were replaced by others
@@ -147,7 +147,7 @@ RESERVES : 1 in a cycle that may end with a reservation; PASSED : number of jobs
 NEWS : rises whenever what runs, waits, is kept or owed changes, and in a cycle when a task is placed
 HALF : 1 if half the budget was left when NEWS was HALF_AT
 KEPT_BY : leaf of the last task whose end a plan left out because of a guarantee
-LEAVING : number of tasks that are stopping, whatever for
+LEAVING : number of tasks that are stopping, whatever for; LAST_INNER : the last row of a queue with children
 LAST_PASS : not 0 in a cycle that serves only those who get what nobody else can use; 1: also revocable jobs above limits
 HISTORY_MOVED : 1 if past use has faded since the trees were updated
 CELLS : number of cells that have shapes
