@@ -426,11 +426,15 @@ def test_who_stops_at_once_waits_for_no_node_that_is_not_heard(world):
     while loop.ask(look).result(timeout=60) != ["running"]:
         assert time.monotonic() < deadline
     engine.silence = {"n": 12.0}
-    stop = _Stop(loop, engine, lambda running: None)
-    stop(now=False)
-    assert [loop.ask(look).result(timeout=60) for _ in range(3)] == [["running"]] * 3
-    stop(now=True)
-    assert loop.stopped.wait(60)
+
+    async def leave():
+        stop = _Stop(StateClient(loop, Wakeups(), None, None), engine, lambda running: None)
+        stop(now=False)
+        assert [await asyncio.to_thread(loop.ask(look).result, 60) for _ in range(3)] == [["running"]] * 3
+        stop(now=True)
+        assert await asyncio.to_thread(loop.stopped.wait, 60)
+
+    asyncio.run(leave())
     assert any(b'"TasksRevoked"' in body for _, body in journal.look(0, 100))
 
 

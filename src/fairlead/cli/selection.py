@@ -12,7 +12,6 @@ from fairlead.cli.commands.options import option, queue_option
 from fairlead.cli.job_options import moment
 from fairlead.cli.parsing import USAGE
 from fairlead.client.connection import Connection
-from fairlead.client.jobs import SubmittedJob
 from fairlead.failure import Failure, WrongUsage
 from fairlead.plain_text import plain
 
@@ -135,6 +134,8 @@ def task_places(connection: Connection, job: int, ranges: Iterable[tuple[int, in
     info = connection.get(f"/v1/jobs/{job}")
     if not info["indices"]:
         return [index for first, last in ranges for index in range(first, last + 1)]
+    from fairlead.client.jobs import SubmittedJob  # few commands need it
+
     tasks, found = SubmittedJob(connection, job).tasks(), []
     for first, last in ranges:
         there = [task["index"] for task in tasks if first <= task["known_as"] <= last]
