@@ -24,6 +24,7 @@ from fairlead.scheduler.facts import (
     JobEdited,
     JobHeld,
     JobReleased,
+    JobsForgotten,
     JobsPassedOver,
     JobSubmitted,
     NodeDrained,
@@ -1455,3 +1456,22 @@ def test_siblings_take_turns_where_their_keys_do_not_rise_with_what_is_served(po
         running += (new := [job for job, _ in world.placed(2.0)])
         served += "".join(jobs[job] for job in new)
     assert served.startswith("ACB" * 20)
+
+
+def test_who_waits_alone_is_served_after_jobs_were_forgotten_whose_groups_came_first(monkeypatch):
+    """The tables become smaller, and the group has another row."""
+    monkeypatch.setattr("fairlead.scheduler.effects.COMPACT_FROM", 2)
+    world = World([Queue("A")], {"cpu": 9000})
+    before = [world.submit("A", {"cpu": 100 + k}) for k in range(20)]
+    assert len(world.placed()) == 20
+    for job in before:
+        world.end(job)
+    long = world.submit("A", {"cpu": 9000})
+    world.decide()
+    waiting = world.submit("A", {"cpu": 500})
+    world.happen(JobsForgotten(at=world.now, ids=before))
+    assert world.state.groups.n == 2
+    check_invariants(world.state)
+    world.end(long)
+    world.decide()
+    assert world.running() == {waiting: 1}

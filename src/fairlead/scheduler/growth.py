@@ -270,6 +270,7 @@ def compact(state: State) -> None:
     state.forgotten = state.dead_tasks = 0
     state.index.renumber(jobs)
     rebuild_row_maps(state)
+    scheduling.count_pending(state.view())  # who waits has another row
 
 
 def rebuild_row_maps(state: State) -> None:

@@ -307,6 +307,8 @@ def _check_promises(state: State) -> None:
     pending = np.bincount(b.leaf[: b.n][(b.head[: b.n] != NONE) | b.is_framework[: b.n]], minlength=state.queues.n)
     assert (pending == state.queues.pending[: state.queues.n]).all(), f"{pending} groups wait, by leaf"
     assert pending.sum() == state.queues.waits[0], f"{pending.sum()} groups wait, not {state.queues.waits[0]}"
+    waits = np.flatnonzero((b.head[: b.n] != NONE) | b.is_framework[: b.n])
+    assert waits.sum() == state.queues.who_waits[0], f"groups {waits.tolist()} wait: their sum is not {state.queues.who_waits[0]}"
 
 
 def _check_offers(state: State) -> None:
