@@ -304,10 +304,10 @@ def _check_promises(state: State) -> None:
     listed = state.queues.line[1 : 1 + state.queues.listed[0]].tolist()
     assert sorted(listed) == np.flatnonzero(state.queues.in_list[: state.queues.n]).tolist(), f"{listed} are listed"
     b = state.groups
-    pending = np.bincount(b.leaf[: b.n][(b.head[: b.n] != NONE) | b.is_framework[: b.n]], minlength=state.queues.n)
+    waits = np.flatnonzero((b.head[: b.n] != NONE) | b.is_framework[: b.n])
+    pending = np.bincount(b.leaf[waits], minlength=state.queues.n)
     assert (pending == state.queues.pending[: state.queues.n]).all(), f"{pending} groups wait, by leaf"
     assert pending.sum() == state.queues.waits[0], f"{pending.sum()} groups wait, not {state.queues.waits[0]}"
-    waits = np.flatnonzero((b.head[: b.n] != NONE) | b.is_framework[: b.n])
     assert waits.sum() == state.queues.who_waits[0], f"groups {waits.tolist()} wait: their sum is not {state.queues.who_waits[0]}"
 
 

@@ -287,7 +287,7 @@ class Queues(Table):
     debt_at: F64  # of a line: when its debt was last added up, if after a count
     due_at: F64  # of a line that waits: when its debt needs a count
     lasts: (
-        F64  # of a line: the p90 of how long its tasks last, by the last that ended, seconds; 0: unknown. The root's: the longest
+        F64  # of a line: the p90 of its tasks when one ended last, seconds; 0: unknown. The root's: the longest of who runs any
     )
     beyond: F64  # of a line: what the task, or whole gang, that started last took beyond its part; 0 if nobody else waited
     owed_since: F64  # of a line: since when it is owed anything

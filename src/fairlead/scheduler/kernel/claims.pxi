@@ -161,6 +161,7 @@ cdef bint claims_from(View v, i64 b, i64 leaf) noexcept nogil:
 
 
 cdef bint is_at_or_below(View v, i64 q, i64 top) noexcept nogil:
+    """Return True if queue q is `top`, or below it."""
     while q != NONE and q != top:
         q = v.queues[q].parent
     return q == top

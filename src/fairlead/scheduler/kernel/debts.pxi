@@ -159,7 +159,7 @@ cdef void _note_need(View v, i64 x, double least, double part, double lack) noex
 
 cdef void _count_debts(View v, double at) noexcept nogil:
     """Add up what lines have lacked: those that need it, or, if parts may have changed, all by new parts."""
-    cdef bint anew
+    cdef bint changed
     n, mark = v.counts[QUEUES], v.scratches
     owed, hungry = floats(v, n), flags(v, 4 * n)
     active, lines, moved = hungry + n, hungry + 2 * n, hungry + 3 * n
@@ -170,23 +170,24 @@ cdef void _count_debts(View v, double at) noexcept nogil:
         moved[x], v.queues[x].in_list = True, False
     v.queues[0].listed = 0
     _note_hungry(v, hungry, active, lines)
-    anew = not _are_parts_valid(v, hungry, active, at)
-    if anew:
+    changed = not _are_parts_valid(v, hungry, active, at)
+    if changed:
         v.queues[0].line, v.times[LEAST_PATIENCE] = 0, INFINITY
         _set_parts(v, hungry, active)
         _note_longest(v, lines)
     for x in range(n):
-        if anew and active[x]:
+        if changed and active[x]:
             v.queues[0].line += 1
         if lines[x] and not active[x]:
             v.queues[x].debt = v.queues[x].put_off = v.queues[x].wasted = 0.0
         elif lines[x]:
-            if anew or moved[x] or at >= v.queues[x].due_at:
+            if changed or moved[x] or at >= v.queues[x].due_at:
                 _count_debt(v, x, hungry[x], moved[x], at)
             v.times[DUE_AT] = min(v.times[DUE_AT], v.queues[x].due_at)
             if hungry[x] and v.queues[x].debt >= patience(v, x) and v.queues[x].debt > 0.0:
                 owed[x] = v.queues[x].debt * _part_and_lack(v, x)[0]
-    v.times[DEBTS_AT] = at if anew else v.times[DEBTS_AT]
+    if changed:
+        v.times[DEBTS_AT] = at
     for q in range(n - 1, 0, -1):
         p = v.queues[q].parent
         owed[p] += owed[q]

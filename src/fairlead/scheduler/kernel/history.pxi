@@ -121,8 +121,9 @@ cdef void charge(View v, i64 q) noexcept nogil:
     cdef i64 m = v.len_total
     cache, p = v.queue_cache, v.queues[q].parent
     for r in range(m):
-        before, whole = used_before(v, q, r), <double>(v.total[r] << v.fine[r])
+        before = used_before(v, q, r)
         if before > 0:
+            whole = <double>(v.total[r] << v.fine[r])
             most = whole * entitled_part(v, q, r, 0.5)
             if before > most:
                 before = <i64>most

@@ -395,7 +395,7 @@ cpdef void refresh(View v) noexcept nogil:
     for k in range(v.counts[MOVED]):
         p = v.queue_cache[k].moved_list
         v.queue_cache[p].moved = False
-        for q in range(p, max(p, v.counts[LAST_INNER]) + 1 if not v.counts[HISTORY_MOVED] else 0):
+        for q in range(p, v.counts[LAST_INNER] + 1 if not v.counts[HISTORY_MOVED] else 0):
             if v.queue_cache[q].inner and is_at_or_below(v, q, p) and (v.queue_cache[q].crowded or is_crowded(v, q)):
                 _set_children(v, q)
     if v.counts[HISTORY_MOVED]:
