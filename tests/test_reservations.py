@@ -501,6 +501,22 @@ def test_three_newcomers_with_tasks_of_all_lengths_come_to_their_shares_by_weigh
     assert means == pytest.approx({"hog": 57.6, "a": 28.8, "b": 28.8, "c": 28.8}, rel=0.15)
 
 
+@settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.generate])
+@given(st.data())
+def test_small_gangs_whose_tasks_end_at_different_times_have_their_part_beside_small_tasks(data):
+    """What each of their tasks gives back is too small for a gang. They had 10% of their part when only one was reserved for."""
+    nodes, long = data.draw(st.sampled_from([[40], [10] * 4, [4] * 10])), data.draw(st.sampled_from([50.0, 100.0, 400.0]))
+    gang, lasts = data.draw(st.integers(2, 4)), long * data.draw(st.sampled_from([0.1, 0.3, 1.0]))
+    rng, jobs = random.Random(data.draw(st.integers(0, 9))), Jobs()
+    jobs.add(0.0, "first", {"cpu": 1000}, [rng.uniform(0.5 * long, 1.5 * long) for _ in range(1200)], tasks=1200)
+    for _ in range(int(40 * 25 * long / gang / lasts)):  # as many as could run on all CPUs
+        own = [rng.uniform(0.5 * lasts, 1.5 * lasts) for _ in range(gang)]
+        jobs.add(5 * long, "gangs", {"cpu": 1000}, own, tasks=gang, gang=True)
+    means = _means(_uses(jobs, [{"cpu": 1000 * cpus} for cpus in nodes], []), 10 * long, 25 * long)
+    assert means["gangs"] >= 0.8 * 20
+    assert means["first"] >= 0.75 * 20
+
+
 def test_large_gangs_of_a_queue_keep_their_place_from_reservations_of_those_with_small_tasks():
     """While its gang runs the queue waits for nothing; when that ends the next goes first, so nobody is to count on its room.
 

@@ -75,7 +75,7 @@ cpdef void leave_group(View v, i64 job, double at) noexcept nogil:
     jobs[job].before = NONE
     if groups[group].head == NONE:
         note_pending(v, group, -1)
-    if v.counts[HOLDS] > 0 and (groups[group].head == NONE or groups[group].gang > 0):
+    if v.counts[HOLDS] > 0 and (groups[group].head == NONE or (groups[group].gang > 0 and served_tasks(v, group) > 0)):
         drop_holds(v, group, NONE, at)
     elif v.counts[HOLDS] > 0 and before == NONE:
         hand_on(v, group, at)
@@ -110,7 +110,9 @@ cdef i64 apply_placed(View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64
         jobs[j].next = max(jobs[j].next, index[k] + 1)
         _set_expected_end(v, j, t, n, at)
         group = jobs[j].group
-        used = hold_to_use(v, group, n) if v.nodes[n].hold != NONE and group != NONE else NONE
+        used = NONE
+        if v.counts[HOLDS] > 0 and group != NONE:
+            used = hold_of_gang(v, group, node + k, min(count - k, v.groups[group].gang)) if jobs[j].gang else hold_to_use(v, group, n)
         _take_of_node(v, n, j, t, 1, at)
         if group != NONE:
             if jobs[j].holding == 1:

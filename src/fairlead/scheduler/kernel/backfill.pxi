@@ -70,7 +70,7 @@ cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
     lack = lacks(v, b, x) if x == v.groups[b].leaf else 0.0
     if x == v.groups[b].leaf and _still_helps(v, b, x, False, lack) and _awaits_turn(v, b, x):
         return False
-    if size_of(v, b) == 0.0 or (v.group_cache[b].keeping and (v.groups[b].gang > 0 or served_tasks(v, b) > 0)):
+    if size_of(v, b) == 0.0 or (v.group_cache[b].keeping and served_tasks(v, b) > 0):
         return False
     owed = _is_owed(v, b, x)
     if not owed and not first:
@@ -368,13 +368,13 @@ cdef bint _is_over(View v, i64 h, double now) noexcept nogil:
 
 
 cdef bint _are_all_reserved(View v, i64 b, i64 but) noexcept nogil:
-    """Return True if a group has a reservation for each task that waits, without that of hold `but`."""
+    """Return True if a group has a reservation for each task, or gang, that waits, without that of hold `but`."""
     tasks, h = 0, 0
     while h < v.counts[HOLDS]:
         if v.holds[h].group == b and v.holds[h].kind == RESERVATION and h != but:
-            tasks += 1
+            tasks += max(1, v.groups[b].gang)
         h = next_promise(v, h)
-    return v.groups[b].gang == 0 and waiting_tasks(v, b, tasks + 1) <= tasks
+    return waiting_tasks(v, b, tasks + 1) <= tasks
 
 
 cdef Plan _plan_again(View v, i64 h, double now) noexcept nogil:
@@ -415,7 +415,7 @@ cdef (i64, double) plan(View v, i64 b, i64 x, bint new, double now, double *cost
     kept, taken = flags(v, v.counts[QUEUES]), flags(v, v.counts[QUEUES])
     before, gone = flags(v, v.counts[QUEUES]), relied_on(v, b)  # `before`: who is owed more, and would lack some of its part
     for q in range(v.counts[QUEUES]):
-        taken[q] = v.queues[q].tasks > 0 and line_of(v, q) == x
+        taken[q] = v.groups[b].gang == 0 and v.queues[q].tasks > 0 and line_of(v, q) == x
         some |= taken[q]
     for n in range(v.counts[NODES]):
         t = v.nodes[n].task
@@ -426,7 +426,7 @@ cdef (i64, double) plan(View v, i64 b, i64 x, bint new, double now, double *cost
             without = _lacks_without(v, v.tasks[t].job) if not (taken[q] and before[q]) else 0.0
             if without > 0.0 and _is_owed_more(v, line_of(v, q), x):
                 before[q] = taken[q] = some = True
-            elif _takes_back(without, lack):
+            elif _takes_back(without, lack) and not (v.groups[b].gang > 0 and line_of(v, q) == x):
                 taken[q] = some = True
             t = v.tasks[t].after
     count, start, owed = 0, INFINITY, is_owed_a_task(v, x, b, current_job(v, b))

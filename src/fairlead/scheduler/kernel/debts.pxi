@@ -450,9 +450,14 @@ cdef (double, double) _part_and_lack(View v, i64 x) noexcept nogil:
 
 
 cdef double due_to(View v, i64 x, i64 b) noexcept nogil:
-    """Return what a line lacks, and a task more if it is owed what the next of this group takes."""
-    lack, size = lack_of(v, x, needs_of(v, v.groups[b].shape_row)), size_of(v, b)
-    return max(lack, 0.0) + size if is_owed_a_task(v, x, b, current_job(v, b)) else lack
+    """Return what a line lacks, and a task more if it is owed what the next of this group takes.
+
+    A line with gangs is due the room of those that run as well: their tasks do not end together, so others would have it. Of what it has
+    beyond its part it is due the less.
+    """
+    lack, size, has = lack_of(v, x, needs_of(v, v.groups[b].shape_row)), size_of(v, b), share_of(v, &v.used[x * v.len_total])
+    due = max(lack, 0.0) + size if is_owed_a_task(v, x, b, current_job(v, b)) else lack
+    return due + max(0.0, has + 2 * min(lack, 0.0)) if v.groups[b].gang > 0 and due > 0.0 else due
 
 
 cdef bint is_owed_a_task(View v, i64 x, i64 b, i64 job) noexcept nogil:

@@ -12,12 +12,22 @@ Room is tried in this order:
 
 
 cdef bint find_room(View v, i64 b, i64 count, i64 placed) noexcept nogil:
-    """Find nodes for `count` tasks of a group and take their room, or change nothing."""
+    """Find nodes for `count` tasks of a group and take their room, or change nothing. A gang uses the holds of one of its promises."""
+    if v.groups[b].gang == 0 or not v.group_cache[b].keeping:
+        return _find_room(v, b, count, placed, 0, v.counts[HOLDS])
+    own = next_own(v, b, NONE)
+    while own != NONE and not _find_room(v, b, count, placed, own, next_promise(v, own)):
+        own = next_own(v, b, own)
+    return own != NONE
+
+
+cdef bint _find_room(View v, i64 b, i64 count, i64 placed, i64 first, i64 end) noexcept nogil:
+    """Find room as :func:`find_room`, by the group's holds from `first` to before `end`."""
     cdef bint keeping = v.group_cache[b].keeping, apart, is_open
     shape = v.groups[b].shape_row
     before, found, h, apart = v.shape_cache[shape], 0, 0, v.shapes[shape].fit == APART
     while found < count:
-        own = own_hold(v, b, NONE, v.groups[b].gang == 0) if keeping else NONE
+        own = own_hold_of(v, b, NONE, first, end, v.groups[b].gang == 0) if keeping else NONE
         n = first_fit(v, shape) if own == NONE else v.holds[own].node
         is_open = own == NONE and n < v.counts[NODES]
         if is_open:
@@ -25,7 +35,7 @@ cdef bint find_room(View v, i64 b, i64 count, i64 placed) noexcept nogil:
             if apart:
                 v.shape_cache[shape].cursor = _next_node(v, shape, n + 1, v.shape_cache[shape].kinds)
         elif own == NONE:
-            own = own_hold(v, b, NONE, False) if keeping else NONE
+            own = own_hold_of(v, b, NONE, first, end, False) if keeping else NONE
             h = hold_to_enter(v, b, h) if own == NONE else h
             if h == v.counts[HOLDS]:
                 v.shape_cache[shape] = before
