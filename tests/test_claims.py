@@ -1079,6 +1079,18 @@ def test_the_keys_are_read_and_inherited(tmp_path):
     assert state.tree.inherited("o/b", "grace", 5.0) == 9.0
 
 
+def test_who_finds_no_victims_for_its_guarantee_claims_by_priority():
+    """Its queue is below its guarantee of CPUs, but the other queue may not be preempted. It waited for good."""
+    rules = Queue("a", priority_revokes=True, guarantee={"cpu": 3, "memory": 1}, guarantee_timeout=0.0)
+    story = Story([{"cpu": 4, "memory": 9}], [rules, Queue("b", revocable=False)])
+    story.job(0.0, "a", 1000.0, 2, cpu=1, memory=4)  # more memory than it could claim
+    story.job(0.0, "b", 1000.0, 2, cpu=1)
+    story.job(10.0, "a", 10.0, cpu=1, priority=5)
+    story.until(20.0)
+    assert [(f.claim.why, f.job.tolist()) for f in story.of(TasksRevoked)] == [("priority", [1])]
+    assert story.began[3] == [15.0]
+
+
 def test_for_a_priority_the_next_pays_where_the_first_would_bring_its_queue_below_its_guarantee():
     """The one of lowest priority has three of four, and without it the queue would use two of the four that it is guaranteed."""
     story = Story([{"cpu": 4}], [Queue("a", priority_revokes=True, guarantee={"cpu": 4})])

@@ -230,6 +230,11 @@ cdef (double, double) _open_since(View v, i64 b, i64 kind, i64 *kept) noexcept n
     return INFINITY, 0.0
 
 
+cdef i64 most_due(View v) noexcept nogil:
+    """Return how many claims may be due: one of each class for each group, and a look at fair shares."""
+    return v.counts[GROUPS] * (IDLE + 1 - GUARANTEE) + 1
+
+
 cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_since) noexcept nogil:
     """Find the claims that are due, and set `times[CLAIM_DUE]`: when the first open claim is due.
 
@@ -238,18 +243,18 @@ cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_sinc
     v : View
         With its order: `hopeless` is known.
     now : float
-        Seconds; far in the future for all that are open, with the first class of each.
+        Seconds; far in the future for all that are open.
     groups, kinds : int64, shape (n,)
         Set to their groups and classes. A last pair of NONE means that fair shares must be computed again.
     open_since : float64, shape (n,)
-        Set to when each opened, seconds. n is the number of groups plus one.
+        Set to when each opened, seconds. n is :func:`most_due`.
 
     Returns
     -------
     int
         How many are due.
     """
-    cdef bint shared, found
+    cdef bint shared
     count, due, shares = 0, INFINITY, INFINITY
     mark, kept, taken = v.scratches, kept_by_queue(v), is_idle_used(v, v.used)
     for b in range(v.counts[GROUPS]):
@@ -262,8 +267,7 @@ cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_sinc
             continue
         if not has_unserved(v, b):
             continue
-        found = False
-        for kind in range(GUARANTEE, IDLE + 1):  # a group has one claim at a time: of the first class that is due
+        for kind in range(GUARANTEE, IDLE + 1):
             if kind == FAIR_SHARE and shared:
                 shares = min(shares, v.queues[leaf].share_timeout)
             if kind == IDLE and not taken:
@@ -273,8 +277,8 @@ cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_sinc
             if kind >= v.groups[b].retry_from:
                 at = max(at, v.groups[b].retry_at)
             due = min(due, at)
-            if at <= now and not found:
-                groups[count], kinds[count], open_since[count], found = b, kind, begun, True
+            if at <= now:
+                groups[count], kinds[count], open_since[count] = b, kind, begun
                 count += 1
     if shares < INFINITY:
         at = v.queues[0].short_since + max(MIN_SHARES_SECONDS, shares / 4)
@@ -289,7 +293,7 @@ cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_sinc
 
 cdef bint are_due(View v, double now) noexcept nogil:
     """Return True if claims are due."""
-    length, mark = v.counts[GROUPS] + 1, v.scratches
+    length, mark = most_due(v), v.scratches
     due = find_due(v, now, integers(v, length), integers(v, length), floats(v, length))
     release(v, mark)
     return due > 0
@@ -302,12 +306,15 @@ cpdef double next_claim(View v, double now) noexcept nogil:
     return max(now, v.times[CLAIM_DUE])
 
 
-def due_claims(View v, double now, i64[:, ::1] found, double[::1] since):
-    """Return :func:`find_due`; the rows of `found` are set to groups and classes."""
+def due_claims(View v, double now):
+    """Return the groups, classes and beginnings that :func:`find_due` finds."""
     cdef i64 count
+    groups, kinds, since = np.empty(most_due(v), np.int64), np.empty(most_due(v), np.int64), np.empty(most_due(v))
+    cdef i64[::1] g = groups, k = kinds
+    cdef double[::1] s = since
     with nogil:
-        count = find_due(v, now, &found[0, 0], &found[1, 0], &since[0])
-    return count
+        count = find_due(v, now, &g[0], &k[0], &s[0])
+    return groups[:count], kinds[:count], since[:count]
 
 
 def kept_for_claims(View v):

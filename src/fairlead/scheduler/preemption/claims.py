@@ -81,13 +81,11 @@ def preempt_for_claims(state: State, now: float) -> tuple[list[Fact], bool]:
         due.pop()
     kept: dict[int, dict[int, int]] = {}  # by group: tasks by node
     tasks_kept = _tasks_kept(state)
-    left, planned = [], 0
-    for due_claim in due:
-        claim = _reclassified(state, preemption_plan, due_claim)
-        waits = unserved = _unserved(state, claim.group)
-        if waits and claim.kind == NONE:
-            left.append(due_claim)
-            continue
+    before = tasks_kept.copy()
+    left: dict[int, Due] = {}  # by group: the first class that serves nothing
+    planned = 0
+    for claim in due:
+        waits = unserved = max(0, _unserved(state, claim.group) - int(tasks_kept[claim.group] - before[claim.group]))
         most = _may_start(state, claim.group, unserved, tasks_kept)  # rule: startable
         while unserved and planned < MOST_CLAIMS and _is_open(state, preemption_plan, claim):
             asked = asking_queues(state, preemption_plan, claim, now)
@@ -96,8 +94,9 @@ def preempt_for_claims(state: State, now: float) -> tuple[list[Fact], bool]:
                 scheduling.find_eligible(v, preemption_plan, claim.group, claim.kind, *asked)
                 count = int(scheduling.plan_claim(v, preemption_plan, claim.group, claim.kind))
             if count == NONE:
-                left.append(due_claim)  # with its later classes
+                left.setdefault(claim.group, claim)
                 break
+            left.pop(claim.group, None)
             planned += 1
             unserved -= 1
             found += [*_rescinded(state, preemption_plan, now), *_revoked(state, preemption_plan, claim, asked[1], count, now)]
@@ -107,9 +106,9 @@ def preempt_for_claims(state: State, now: float) -> tuple[list[Fact], bool]:
             found.append(_claimed(state, claim.group, where, WHY[claim.kind], now))
             tasks_kept[claim.group] = sum(where.values())
         else:
-            if unserved and claim.kind in (PRIORITY, IDLE) and planned < MOST_CLAIMS:
-                left.append(due_claim)  # not known before that it outranks nobody
-    found += _put_off(state, preemption_plan, left, now)
+            if unserved and claim.kind != GUARANTEE and planned < MOST_CLAIMS:
+                left.setdefault(claim.group, claim)  # the kernel knows only of a guarantee whether the claim is open
+    found += _put_off(state, preemption_plan, [*left.values()], now)
     return found, planned == MOST_CLAIMS
 
 
@@ -161,20 +160,6 @@ def _without_victims(state: State, claim: Due, placed: Bools, now: float) -> Cou
     return found
 
 
-def _reclassified(state: State, preemption_plan: PreemptionPlan, claim: Due) -> Due:
-    """Return a due claim with the first class that it really has; NONE if it has none.
-
-    The kernel does not check whether the next task of a queue below its fair share fits within that share.
-    """
-    if claim.kind != FAIR_SHARE or _is_open(state, preemption_plan, claim):
-        return claim
-    leaf = int(state.groups.leaf[claim.group])
-    if state.queues.priority_revokes[leaf]:
-        return claim._replace(kind=PRIORITY)
-    v = state.view()
-    return claim._replace(kind=IDLE if scheduling.idle_is_used(v, v.used) else NONE)
-
-
 def withdraw_claims(state: State, now: float) -> list[Fact]:
     """Release or reduce holds for claims that are none any more: fewer tasks wait or may start, or less is guaranteed.
 
@@ -214,7 +199,8 @@ def claims_by_leaf(state: State) -> dict[int, list[str]]:
     found: dict[int, set[str]] = {}
     for group in np.unique(h.group[: h.n][h.kind[: h.n] != RESERVATION]).tolist():
         found.setdefault(int(state.groups.leaf[group]), set()).add("coming back")
-    for claim in _due_claims(state, FAR_FUTURE) if state.cluster.total.any() else []:
+    claims = _due_claims(state, FAR_FUTURE) if state.cluster.total.any() else []
+    for claim in {claim.group: claim for claim in reversed(claims)}.values():  # the first class of each group
         if claim.kind != NONE and next_claim_may_start(state, claim.group):
             found.setdefault(int(state.groups.leaf[claim.group]), set()).add(WHY[claim.kind])
     return {leaf: sorted(why) for leaf, why in found.items()}
@@ -292,15 +278,12 @@ def _is_guaranteed(state: State, group: int, fewer: int) -> bool:
 def _due_claims(state: State, now: float) -> list[Due]:
     """Return the claims that are due, in the order they are served; last, with class NONE, a check of fair shares."""
     v, b = state.order.ready(state, 1), state.groups
-    found, since = np.zeros((2, b.n + 1), np.int64), np.zeros(b.n + 1)
-    count = scheduling.due_claims(v, now, found, since)
-    check = [Due(NONE, float(since[count - 1]), NONE)] if count and found[1, count - 1] == NONE else []
-    count -= len(check)
-    claims = [Due(int(found[1, k]), float(since[k]), int(found[0, k])) for k in range(count)]
-    jobs = state.jobs.id[b.head[found[0, :count]]].tolist()
-    priority = b.priority[found[0, :count]].tolist()
-    order = sorted(range(count), key=lambda k: (claims[k].kind, claims[k].since, -priority[k], jobs[k]))
-    return [claims[k] for k in order] + check
+    found = [
+        Due(kind, begun, group)
+        for group, kind, begun in zip(*(column.tolist() for column in scheduling.due_claims(v, now)), strict=True)
+    ]
+    check = [found.pop()] if found and found[-1].kind == NONE else []
+    return sorted(found, key=lambda due: (due.kind, due.since, -b.priority[due.group], state.jobs.id[b.head[due.group]])) + check
 
 
 def _short_leaves(state: State, preemption_plan: PreemptionPlan) -> list[str]:
