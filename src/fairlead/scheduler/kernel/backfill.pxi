@@ -410,12 +410,12 @@ cdef (i64, double) plan(View v, i64 b, i64 x, bint new, double now, double *cost
     - Else ends of all but those who are owed more, and its own. If one end of any would do, it has that in its turn, unless it is owed a whole
       task's work; then its own do not count.
     """
-    cdef bint some = False, one, owed
+    cdef bint some = False, one, owed, own = v.groups[b].gang > 0 and in_gangs(v, x) > 0.0
     lack, mark = lacks(v, b, x), v.scratches
     kept, taken = flags(v, v.counts[QUEUES]), flags(v, v.counts[QUEUES])
     before, gone = flags(v, v.counts[QUEUES]), relied_on(v, b)  # `before`: who is owed more, and would lack some of its part
     for q in range(v.counts[QUEUES]):
-        taken[q] = v.groups[b].gang == 0 and v.queues[q].tasks > 0 and line_of(v, q) == x
+        taken[q] = not own and v.queues[q].tasks > 0 and line_of(v, q) == x
         some |= taken[q]
     for n in range(v.counts[NODES]):
         t = v.nodes[n].task
@@ -426,7 +426,7 @@ cdef (i64, double) plan(View v, i64 b, i64 x, bint new, double now, double *cost
             without = _lacks_without(v, v.tasks[t].job) if not (taken[q] and before[q]) else 0.0
             if without > 0.0 and _is_owed_more(v, line_of(v, q), x):
                 before[q] = taken[q] = some = True
-            elif _takes_back(without, lack) and not (v.groups[b].gang > 0 and line_of(v, q) == x):
+            elif _takes_back(without, lack) and not (own and line_of(v, q) == x):
                 taken[q] = some = True
             t = v.tasks[t].after
     count, start, owed = 0, INFINITY, is_owed_a_task(v, x, b, current_job(v, b))

@@ -455,9 +455,25 @@ cdef double due_to(View v, i64 x, i64 b) noexcept nogil:
     A line with gangs is due the room of those that run as well: their tasks do not end together, so others would have it. Of what it has
     beyond its part it is due the less.
     """
-    lack, size, has = lack_of(v, x, needs_of(v, v.groups[b].shape_row)), size_of(v, b), share_of(v, &v.used[x * v.len_total])
+    lack, size = lack_of(v, x, needs_of(v, v.groups[b].shape_row)), size_of(v, b)
     due = max(lack, 0.0) + size if is_owed_a_task(v, x, b, current_job(v, b)) else lack
-    return due + max(0.0, has + 2 * min(lack, 0.0)) if v.groups[b].gang > 0 and due > 0.0 else due
+    return due + max(0.0, in_gangs(v, x) + 2 * min(lack, 0.0)) if v.groups[b].gang > 0 and due > 0.0 else due
+
+
+cdef double in_gangs(View v, i64 x) noexcept nogil:
+    """Return the dominant share of what the gangs of a line use."""
+    cdef i64 m = v.len_total
+    mark, used = v.scratches, integers(v, m)
+    for n in range(v.counts[NODES] if v.queues[x].tasks > 0 else 0):
+        t = v.nodes[n].task
+        while t != NONE:
+            j = v.tasks[t].job
+            for r in range(m if v.jobs[j].gang and line_of(v, v.jobs[j].queue) == x else 0):
+                used[r] += v.demand[v.jobs[j].shape_row * m + r]
+            t = v.tasks[t].after
+    share = share_of(v, used)
+    release(v, mark)
+    return share
 
 
 cdef bint is_owed_a_task(View v, i64 x, i64 b, i64 job) noexcept nogil:
