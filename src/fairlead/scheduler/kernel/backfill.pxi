@@ -258,7 +258,7 @@ cdef bint reserves(View v, i64 b, Plan *found) noexcept nogil:
     """Decide what to do for a group that is owed: reserve, end a reservation that is in the way, or, if False, pass it over."""
     cdef bint paid
     now, x, mark, cost = v.times[NOW], line_of(v, v.groups[b].leaf), v.scratches, floats(v, v.len_total)
-    count, start = plan(v, b, x, True, now, cost)
+    count, start = plan(v, b, x, now, cost)
     paid = count > 0 and start > now and (is_paid(v, cost, v.queues[x].wasted, now) or may_overdraw(v, b, x, now))
     release(v, mark)
     if paid:
@@ -282,7 +282,7 @@ cdef i64 _in_the_way(View v, i64 b, i64 x, double now) noexcept nogil:
         if v.holds[h].kind == RESERVATION and v.queues[x].debt > v.queues[line_of(v, v.groups[v.holds[h].group].leaf)].debt:
             less[h], v.holds[h].kind, some = True, ABSENT, True
     if some:
-        count, start = plan(v, b, x, True, now, cost)
+        count, start = plan(v, b, x, now, cost)
     else:
         count, start = 0, now
     for k in range(count):
@@ -392,7 +392,7 @@ cdef (i64, double, bint) _plan_without(View v, i64 h, i64 b, double now) noexcep
     last, mark, cost = next_promise(v, h), v.scratches, floats(v, v.len_total)
     for k in range(h, last):
         v.holds[k].kind = ABSENT
-    count, start = plan(v, b, line_of(v, v.groups[b].leaf), False, now, cost)
+    count, start = plan(v, b, line_of(v, v.groups[b].leaf), now, cost)
     paid = count > 0 and is_paid(v, cost, 0.0, now)
     for k in range(h, last):
         v.holds[k].kind = RESERVATION
@@ -400,12 +400,12 @@ cdef (i64, double, bint) _plan_without(View v, i64 h, i64 b, double now) noexcep
     return count, start, paid
 
 
-cdef (i64, double) plan(View v, i64 b, i64 x, bint new, double now, double *cost) noexcept nogil:
+cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept nogil:
     """Plan a group's reservation (see `_plan_with`), and mark the leaves whose ends do not count (`apart`).
 
     - A line that is owed a whole task's work, and may stay (`_may_stay`), has room for which nothing idles, by ends of its own tasks and of
       all but those of who is owed more, and would lack some of their part. So room that was gathered stays together until who is owed as
-      much has had it. Where one end would do, a `new` reservation is only this, unless the order serves others first (`_is_beyond_turn`).
+      much has had it.
     - Else ends count that leave it their room: of lines that do not wait, would have their part, or are not owed more and would then lack less.
     - Else ends of all but those who are owed more, and its own. If one end of any would do, it has that in its turn, unless it is owed a whole
       task's work; then its own do not count.
@@ -436,7 +436,7 @@ cdef (i64, double) plan(View v, i64 b, i64 x, bint new, double now, double *cost
         count, start = _plan_with(v, b, now, cost, gone)
         if count > 0 and (start <= now or in_shares(v, cost) > LEAST_SHARE):
             count = 0
-    if count == 0 and not (new and owed and not _is_beyond_turn(v, b, x) and _one_end_helps(v, b, x, False, lack)):
+    if count == 0:
         for q in range(v.counts[QUEUES]):
             v.queue_cache[q].apart = taken[q]
         count, start = _plan_with(v, b, now, cost, gone)

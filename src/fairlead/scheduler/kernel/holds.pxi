@@ -152,16 +152,11 @@ cdef bint is_full(View v, i64 h) noexcept nogil:
     return True
 
 
-cdef i64 own_hold(View v, i64 b, i64 n, bint full) noexcept nogil:
-    """Return a group's hold on a node (NONE: anywhere) with room for a task, a full one if so asked; NONE.
+cdef i64 own_hold(View v, i64 b, i64 n, i64 first, i64 end, bint full) noexcept nogil:
+    """Return a group's hold on a node (NONE: anywhere), from `first` to before `end`, with room for a task, a full one if so asked; NONE.
 
     Of several the one that starts first: else room that comes back in turn would end a reservation that still drains its node.
     """
-    return own_hold_of(v, b, n, 0, v.counts[HOLDS], full)
-
-
-cdef i64 own_hold_of(View v, i64 b, i64 n, i64 first, i64 end, bint full) noexcept nogil:
-    """Return :func:`own_hold` of the holds from `first` to before `end`."""
     found = NONE
     for h in range(first, end):
         if v.holds[h].group == b and v.holds[h].tasks > 0 and (n == NONE or v.holds[h].node == n) and (not full or is_full(v, h)):
@@ -172,53 +167,36 @@ cdef i64 own_hold_of(View v, i64 b, i64 n, i64 first, i64 end, bint full) noexce
     return found
 
 
-cdef i64 hold_to_use(View v, i64 b, i64 n) noexcept nogil:
-    """Return the hold that a group's next task uses on a node: a full one, else none if it has open room; NONE."""
-    h = own_hold(v, b, n, True)
-    if h == NONE and not holds_task(v, n, v.groups[b].shape_row):
-        h = own_hold(v, b, n, False)
-    return h
+cdef i64 hold_to_use(View v, i64 b, i64 *nodes, i64 count) noexcept nogil:
+    """Return the first hold of the promise that ends when a group's next task, or whole gang, is placed on these nodes; NONE.
 
-
-cdef i64 next_own(View v, i64 b, i64 before) noexcept nogil:
-    """Return the first hold of the promise that a gang tries after that of hold `before` (NONE: first); NONE if there is none.
-
-    Full ones come first, by their starts. Of others the last comes first: what the group's own tasks give back ends no drain.
+    It is a full one. Others stay.
     """
+    if v.groups[b].gang == 0:
+        return own_hold(v, b, nodes[0], 0, v.counts[HOLDS], True) if v.nodes[nodes[0]].hold != NONE else NONE
+    own = next_full(v, b, NONE)
+    while own != NONE:
+        for h in range(own, next_promise(v, own)):
+            for k in range(count):
+                if v.holds[h].node == nodes[k]:
+                    return own
+        own = next_full(v, b, own)
+    return NONE
+
+
+cdef i64 next_full(View v, i64 b, i64 before) noexcept nogil:
+    """Return the first hold of a group's full promise that starts next after that of hold `before` (NONE: first); NONE if there is none."""
     found, h = NONE, 0
     while h < v.counts[HOLDS]:
-        if v.holds[h].group == b and (before == NONE or _is_tried_before(v, before, h)) and (found == NONE or _is_tried_before(v, h, found)):
+        if v.holds[h].group == b and is_full(v, h) and (before == NONE or _is_before(v, before, h)) and (found == NONE or _is_before(v, h, found)):
             found = h
         h = next_promise(v, h)
     return found
 
 
-cdef bint _is_tried_before(View v, i64 h, i64 k) noexcept nogil:
-    """Return True if a gang tries the promise of hold h before that of hold k; see :func:`next_own`."""
-    cdef bint full = is_full(v, h)
-    if full != is_full(v, k):
-        return full
-    if starts_at(v, h) != starts_at(v, k):
-        return (starts_at(v, h) < starts_at(v, k)) == full
-    return h != k and (h < k) == full
-
-
-cdef i64 hold_of_gang(View v, i64 b, i64 *nodes, i64 count) noexcept nogil:
-    """Return the first hold of the promise that a gang placed on nodes uses: the first one all on these nodes, else partly; NONE."""
-    found, h = NONE, next_own(v, b, NONE)
-    while h != NONE:
-        inside, last = 0, next_promise(v, h)
-        for k in range(h, last):
-            for i in range(count):
-                if nodes[i] == v.holds[k].node:
-                    inside += 1
-                    break
-        if inside == last - h:
-            return h
-        if inside > 0 and found == NONE:
-            found = h
-        h = next_own(v, b, h)
-    return found
+cdef bint _is_before(View v, i64 h, i64 k) noexcept nogil:
+    """Return True if hold h starts before hold k; of two that start at once, the first in the table."""
+    return starts_at(v, h) < starts_at(v, k) or (starts_at(v, h) == starts_at(v, k) and h < k)
 
 
 cdef bint counts_on(View v, i64 h, i64 q) noexcept nogil:

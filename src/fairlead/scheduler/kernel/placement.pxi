@@ -2,32 +2,31 @@
 
 Room is tried in this order:
 
-1. the group's own holds, of a reservation only if nothing is running that it counts on: a hole that others give back must
-   not end a reservation that is half kept;
+1. the group's own holds, of a reservation only if nothing is running that it counts on; it ends with that. A gang uses those of one;
 2. room open to everybody, by first fit;
-3. its other reservations;
+3. what its other reservations keep. They stay: room that others give back must not end a reservation that is half kept;
 4. room held for others from a later start on. A task may enter if it ends in time, or if its group has a claim for a
    guarantee against the holders: their tasks would be preempted for it.
 """
 
 
 cdef bint find_room(View v, i64 b, i64 count, i64 placed) noexcept nogil:
-    """Find nodes for `count` tasks of a group and take their room, or change nothing. A gang uses the holds of one of its promises."""
+    """Find nodes for `count` tasks of a group and take their room, or change nothing."""
     if v.groups[b].gang == 0 or not v.group_cache[b].keeping:
         return _find_room(v, b, count, placed, 0, v.counts[HOLDS])
-    own = next_own(v, b, NONE)
+    own = next_full(v, b, NONE)
     while own != NONE and not _find_room(v, b, count, placed, own, next_promise(v, own)):
-        own = next_own(v, b, own)
-    return own != NONE
+        own = next_full(v, b, own)
+    return own != NONE or _find_room(v, b, count, placed, 0, 0)
 
 
 cdef bint _find_room(View v, i64 b, i64 count, i64 placed, i64 first, i64 end) noexcept nogil:
-    """Find room as :func:`find_room`, by the group's holds from `first` to before `end`."""
+    """Find room as :func:`find_room`, first by the group's holds from `first` to before `end`."""
     cdef bint keeping = v.group_cache[b].keeping, apart, is_open
     shape = v.groups[b].shape_row
     before, found, h, apart = v.shape_cache[shape], 0, 0, v.shapes[shape].fit == APART
     while found < count:
-        own = own_hold_of(v, b, NONE, first, end, v.groups[b].gang == 0) if keeping else NONE
+        own = own_hold(v, b, NONE, first, end, v.groups[b].gang == 0) if keeping else NONE
         n = first_fit(v, shape) if own == NONE else v.holds[own].node
         is_open = own == NONE and n < v.counts[NODES]
         if is_open:
@@ -35,13 +34,13 @@ cdef bint _find_room(View v, i64 b, i64 count, i64 placed, i64 first, i64 end) n
             if apart:
                 v.shape_cache[shape].cursor = _next_node(v, shape, n + 1, v.shape_cache[shape].kinds)
         elif own == NONE:
-            own = own_hold_of(v, b, NONE, first, end, False) if keeping else NONE
-            h = hold_to_enter(v, b, h) if own == NONE else h
+            stays = own_hold(v, b, NONE, 0, v.counts[HOLDS], False) if keeping else NONE
+            h = hold_to_enter(v, b, h) if stays == NONE else h
             if h == v.counts[HOLDS]:
                 v.shape_cache[shape] = before
                 give_room_back(v, b, found, placed)
                 return False
-            n = v.holds[h if own == NONE else own].node
+            n = v.holds[h if stays == NONE else stays].node
         if apart and own == NONE and _is_planned(v, n, placed, found):
             h += 0 if is_open else 1
             continue
@@ -102,7 +101,7 @@ cpdef bint may_enter(View v, i64 b, i64 n) noexcept nogil:
 
 cdef bint may_use_hold(View v, i64 b, i64 n) noexcept nogil:
     """Return True if a group has room in its own hold on a node."""
-    return v.nodes[n].hold != NONE and v.group_cache[b].keeping and own_hold(v, b, n, False) != NONE
+    return v.nodes[n].hold != NONE and v.group_cache[b].keeping and own_hold(v, b, n, 0, v.counts[HOLDS], False) != NONE
 
 
 cdef bint is_free(View v, i64 n, i64 shape) noexcept nogil:
