@@ -633,14 +633,14 @@ def test_a_queue_is_asked_as_its_debt_passes_another_multiple_of_its_patience_or
     """At a high load each queue waits, and its answer is mostly the one before."""
     rng, jobs, lasts = random.Random(1), Jobs(), min(edge for edge in EDGES if edge > 100.0)
     for k in range(300):
-        jobs.add(5.0 * k, f"q{k % 8}", {"cpu": 1000 * rng.randint(1, 6)}, rng.uniform(106.0, 111.0))
+        jobs.add(5.0 * k, f"q{k % 12}", {"cpu": 1000 * rng.randint(1, 6)}, rng.uniform(106.0, 111.0))
     moved, before, found = set(), {}, []
 
     def watch(state, facts):
         here = set()
         for fact in facts:
             if isinstance(fact, TasksPlaced | TasksFinished):
-                here.update(f"q{(job - 1) % 8}" for job in fact.job.tolist())
+                here.update(f"q{(job - 1) % 12}" for job in fact.job.tolist())
             elif isinstance(fact, JobSubmitted) and before.get(state.tree.rows[fact.job.queue], (0,))[-1] == 0:
                 here.add(fact.job.queue)  # it begins to wait
         moved.update(here)

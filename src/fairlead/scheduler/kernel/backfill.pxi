@@ -5,8 +5,8 @@ the tasks reserved for it. Its start is the earliest moment at which, by the for
 amounts of all holds there. Which ends of tasks count is in `plan`. Of several nodes a task takes that with the least loss: what
 idles there until the start, and its own size for as long. A gang takes those that are soonest.
 
-A reservation ends when a task starts in it, or its line is not owed that much any more; never by time, or by being served elsewhere. One
-that is late is planned again from anywhere.
+A reservation ends when a task starts in it and all that it counted on has ended, or its line is not owed that much any more; never by
+time, or by being served elsewhere. One that is late is planned again from anywhere.
 """
 
 
@@ -258,7 +258,7 @@ cdef bint reserves(View v, i64 b, Plan *found) noexcept nogil:
     """Decide what to do for a group that is owed: reserve, end a reservation that is in the way, or, if False, pass it over."""
     cdef bint paid
     now, x, mark, cost = v.times[NOW], line_of(v, v.groups[b].leaf), v.scratches, floats(v, v.len_total)
-    count, start = plan(v, b, x, now, cost)
+    count, start = plan(v, b, x, True, now, cost)
     paid = count > 0 and start > now and (is_paid(v, cost, v.queues[x].wasted, now) or may_overdraw(v, b, x, now))
     release(v, mark)
     if paid:
@@ -282,7 +282,7 @@ cdef i64 _in_the_way(View v, i64 b, i64 x, double now) noexcept nogil:
         if v.holds[h].kind == RESERVATION and v.queues[x].debt > v.queues[line_of(v, v.groups[v.holds[h].group].leaf)].debt:
             less[h], v.holds[h].kind, some = True, ABSENT, True
     if some:
-        count, start = plan(v, b, x, now, cost)
+        count, start = plan(v, b, x, True, now, cost)
     else:
         count, start = 0, now
     for k in range(count):
@@ -392,7 +392,7 @@ cdef (i64, double, bint) _plan_without(View v, i64 h, i64 b, double now) noexcep
     last, mark, cost = next_promise(v, h), v.scratches, floats(v, v.len_total)
     for k in range(h, last):
         v.holds[k].kind = ABSENT
-    count, start = plan(v, b, line_of(v, v.groups[b].leaf), now, cost)
+    count, start = plan(v, b, line_of(v, v.groups[b].leaf), False, now, cost)
     paid = count > 0 and is_paid(v, cost, 0.0, now)
     for k in range(h, last):
         v.holds[k].kind = RESERVATION
@@ -400,17 +400,18 @@ cdef (i64, double, bint) _plan_without(View v, i64 h, i64 b, double now) noexcep
     return count, start, paid
 
 
-cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept nogil:
+cdef (i64, double) plan(View v, i64 b, i64 x, bint new, double now, double *cost) noexcept nogil:
     """Plan a group's reservation (see `_plan_with`), and mark the leaves whose ends do not count (`apart`).
 
     - A line that is owed a whole task's work, and may stay (`_may_stay`), has room for which nothing idles, by ends of its own tasks and of
       all but those of who is owed more, and would lack some of their part. So room that was gathered stays together until who is owed as
-      much has had it.
+      much has had it. Where one end would do, a `new` reservation beside others of the line is only this, unless the order serves others
+      first (`_is_beyond_turn`).
     - Else ends count that leave it their room: of lines that do not wait, would have their part, or are not owed more and would then lack less.
     - Else ends of all but those who are owed more, and its own. If one end of any would do, it has that in its turn, unless it is owed a whole
       task's work; then its own do not count.
     """
-    cdef bint some = False, one, owed, own = v.groups[b].gang > 0 and in_gangs(v, x) > 0.0
+    cdef bint some = False, one, owed, more, own = v.groups[b].gang > 0 and in_gangs(v, x) > 0.0
     lack, mark = lacks(v, b, x), v.scratches
     kept, taken = flags(v, v.counts[QUEUES]), flags(v, v.counts[QUEUES])
     before, gone = flags(v, v.counts[QUEUES]), relied_on(v, b)  # `before`: who is owed more, and would lack some of its part
@@ -436,7 +437,8 @@ cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept
         count, start = _plan_with(v, b, now, cost, gone)
         if count > 0 and (start <= now or in_shares(v, cost) > LEAST_SHARE):
             count = 0
-    if count == 0:
+    more = new and owed and v.queues[x].reserved > 0
+    if count == 0 and not (more and not _is_beyond_turn(v, b, x) and _one_end_helps(v, b, x, False, lack)):
         for q in range(v.counts[QUEUES]):
             v.queue_cache[q].apart = taken[q]
         count, start = _plan_with(v, b, now, cost, gone)

@@ -168,10 +168,7 @@ cdef i64 own_hold(View v, i64 b, i64 n, i64 first, i64 end, bint full) noexcept 
 
 
 cdef i64 hold_to_use(View v, i64 b, i64 *nodes, i64 count) noexcept nogil:
-    """Return the first hold of the promise that ends when a group's next task, or whole gang, is placed on these nodes; NONE.
-
-    It is a full one. Others stay.
-    """
+    """Return the first hold of the full promise that a group's next task, or whole gang, uses if placed on these nodes; NONE."""
     if v.groups[b].gang == 0:
         return own_hold(v, b, nodes[0], 0, v.counts[HOLDS], True) if v.nodes[nodes[0]].hold != NONE else NONE
     own = next_full(v, b, NONE)
