@@ -51,6 +51,21 @@ def test_the_worst_newcomer_has_most_of_what_packing_lets_it_have(data):
     assert world.mean["first"] + first >= 0.5 * most * world.part("first")
 
 
+@few
+@given(st.data())
+def test_the_worst_newcomer_has_most_of_its_part_if_it_is_known_how_long_tasks_last_too(data):
+    """They come back, and are patient. They had half of their parts when each turn in room that came back ended a drain."""
+    count, cpu = data.draw(st.sampled_from([10, 15, 20])), data.draw(st.integers(3, 6))
+    long = data.draw(st.sampled_from([30.0, 100.0, 300.0]))
+    lasts = long * data.draw(st.sampled_from([0.1, 0.2, 0.3, 0.5]))
+    before = [(long / 2 * k, f"new{q}", 1, lasts * (1 + k / 100)) for q in range(count) for k in range(12)]
+    turn, seed = cpu * lasts * (count + 1) / 40, data.draw(st.integers(0, 99))
+    new = [(1.0, cpu, lasts)] * count
+    world = World([40], (1, long), new, 3, max(15 * long, 12 * turn), seed, come=20 * long, keeper=before)
+    most = possible([40], [(1.0, cpu)] * count + [(1.0, 1)])
+    assert min(world.mean[f"new{q}"] / world.part(f"new{q}") for q in range(count)) >= 0.65 * most
+
+
 @pytest.mark.parametrize("seed", [20, 151, 182, 195, 206, 238])
 def test_room_that_was_drained_stays_together_for_who_is_owed_as_much(seed):
     """Queues with tasks as large as a node beside small ones. They had 0 to 51% when small tasks filled it after each drain."""
