@@ -507,11 +507,12 @@ def test_small_gangs_whose_tasks_end_at_different_times_have_their_part_beside_s
     """What each of their tasks gives back is too small for a gang. They had 10% of their part when only one was reserved for."""
     nodes, long = data.draw(st.sampled_from([[40], [10] * 4, [4] * 10])), data.draw(st.sampled_from([50.0, 100.0, 400.0]))
     gang, lasts = data.draw(st.integers(2, 4)), long * data.draw(st.sampled_from([0.1, 0.3, 1.0]))
+    like = Job("", {}, fit="apart" if len(nodes) > 1 and data.draw(st.booleans()) else "")
     rng, jobs = random.Random(data.draw(st.integers(0, 9))), Jobs()
     jobs.add(0.0, "first", {"cpu": 1000}, [rng.uniform(0.5 * long, 1.5 * long) for _ in range(1200)], tasks=1200)
     for _ in range(int(40 * 25 * long / gang / lasts)):  # as many as could run on all CPUs
         own = [rng.uniform(0.5 * lasts, 1.5 * lasts) for _ in range(gang)]
-        jobs.add(5 * long, "gangs", {"cpu": 1000}, own, tasks=gang, gang=True)
+        jobs.add(5 * long, "gangs", {"cpu": 1000}, own, tasks=gang, gang=True, like=like)
     means = _means(_uses(jobs, [{"cpu": 1000 * cpus} for cpus in nodes], []), 10 * long, 25 * long)
     assert means["gangs"] >= 0.8 * 20
     assert means["first"] >= 0.75 * 20

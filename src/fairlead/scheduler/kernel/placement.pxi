@@ -4,7 +4,7 @@ Room is tried in this order:
 
 1. the group's own holds, of a reservation only if nothing is running that it counts on; it ends with that. A gang uses those of one;
 2. room open to everybody, by first fit;
-3. what its other reservations keep. They stay: room that others give back must not end a reservation that is half kept;
+3. what its other reservations keep. They stay (`hold_to_use`): room that others give back must not end what is half kept;
 4. room held for others from a later start on. A task may enter if it ends in time, or if its group has a claim for a
    guarantee against the holders: their tasks would be preempted for it.
 """
@@ -34,13 +34,13 @@ cdef bint _find_room(View v, i64 b, i64 count, i64 placed, i64 first, i64 end) n
             if apart:
                 v.shape_cache[shape].cursor = _next_node(v, shape, n + 1, v.shape_cache[shape].kinds)
         elif own == NONE:
-            stays = own_hold(v, b, NONE, 0, v.counts[HOLDS], False) if keeping else NONE
-            h = hold_to_enter(v, b, h) if stays == NONE else h
+            own = own_hold(v, b, NONE, 0, v.counts[HOLDS], False) if keeping else NONE
+            h = hold_to_enter(v, b, h) if own == NONE else h
             if h == v.counts[HOLDS]:
                 v.shape_cache[shape] = before
                 give_room_back(v, b, found, placed)
                 return False
-            n = v.holds[h if stays == NONE else stays].node
+            n = v.holds[h if own == NONE else own].node
         if apart and own == NONE and _is_planned(v, n, placed, found):
             h += 0 if is_open else 1
             continue
