@@ -15,14 +15,15 @@ cdef i64 tasks_next(View v, i64 b) noexcept nogil:
     return tasks_left(v, b) if v.groups[b].gang > 0 else 1
 
 
-cdef i64 how_many(View v) noexcept nogil:
-    """Return the number of reservations."""
-    count, h = 0, 0
+cdef bint has_most_reservations(View v, i64 x) noexcept nogil:
+    """Return True if there is no reservation left, or a line has its part of all that there can be."""
+    count, own, h = 0, 0, 0
     while h < v.counts[HOLDS]:
         if v.holds[h].kind == RESERVATION:
             count += 1
+            own += 1 if line_of(v, v.groups[v.holds[h].group].leaf) == x else 0
         h = next_promise(v, h)
-    return count
+    return count >= MAX_RESERVATIONS or own >= max(1, MAX_RESERVATIONS // max(1, v.queues[0].line))
 
 
 cdef i64 next_number(View v) noexcept nogil:
@@ -78,7 +79,7 @@ cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
     why = what_stops(v, b)
     if why != NOT_REACHED and why != NO_NODE and not (why == MAX_JOBS and v.groups[b].started > 0):  # then it skips to one that runs
         return False
-    if how_many(v) >= MAX_RESERVATIONS or (v.group_cache[b].keeping and _are_all_reserved(v, b, NONE)):
+    if has_most_reservations(v, x) or (v.group_cache[b].keeping and _are_all_reserved(v, b, NONE)):
         return False
     if (not owed or _nearly_has_its_part(v, b, x)) and not has_half(v, v.times[NOW]):
         return False
@@ -313,7 +314,7 @@ cdef Plan review(View v, double now) noexcept nogil:
             why = what_stops(v, b)
             if (why != NOT_REACHED and why != NO_NODE and (why != MAX_JOBS or v.groups[b].started == 0)) or _is_over(v, h, now):
                 return Plan(DROP, 0, h, True, now, 0, NONE, 0)
-            if now > v.holds[h].start and now >= v.holds[h].planned + MIN_FORECAST_SECONDS and (why == NO_NODE or not is_there(v, h)):
+            if _is_late(v, h, why, now) or (asked and _is_far(v, h, now)):
                 if late == NONE or _owes_more(v, h, late):
                     late = h
         h = next_promise(v, h)
@@ -321,6 +322,17 @@ cdef Plan review(View v, double now) noexcept nogil:
     if h != NONE:
         return Plan(DROP, 0, h, True, now, 0, NONE, 0)
     return Plan(SERVE, 0, NONE, False, now, 0, NONE, 0) if late == NONE else _plan_again(v, late, now)
+
+
+cdef bint _is_late(View v, i64 h, i64 why, double now) noexcept nogil:
+    """Return True if a reservation's start has passed and its job, stopped by `why`, has no room."""
+    return now > v.holds[h].start and now >= v.holds[h].planned + MIN_FORECAST_SECONDS and (why == NO_NODE or not is_there(v, h))
+
+
+cdef bint _is_far(View v, i64 h, double now) noexcept nogil:
+    """Return True if a reservation starts long after the longest tasks that run should have ended, and was planned as long ago."""
+    longest = v.queues[0].lasts
+    return v.holds[h].start - now > 2 * longest > 0.0 and now >= v.holds[h].planned + longest
 
 
 cdef i64 _least_owed(View v) noexcept nogil:
@@ -378,12 +390,12 @@ cdef bint _are_all_reserved(View v, i64 b, i64 but) noexcept nogil:
 
 
 cdef Plan _plan_again(View v, i64 h, double now) noexcept nogil:
-    """Decide when and where a late reservation starts; drop it if it never does, or cannot be paid."""
+    """Decide again when and where a reservation starts; drop it if it never does, or cannot be paid."""
     b = v.holds[h].group
     count, start, paid = _plan_without(v, h, b, now)
     if count == 0 or start <= now or not (paid or v.holds[h].allowance > 0.0):
         return Plan(DROP, 0, h, True, now, 0, NONE, 0)
-    return Plan(KEEP, count, current_job(v, b), True, start, v.holds[h].slips + 1, v.holds[h].number, 0)
+    return Plan(KEEP, count, current_job(v, b), True, start, v.holds[h].slips + (now > v.holds[h].start), v.holds[h].number, 0)
 
 
 cdef (i64, double, bint) _plan_without(View v, i64 h, i64 b, double now) noexcept nogil:

@@ -167,18 +167,50 @@ cdef i64 own_hold(View v, i64 b, i64 n, i64 first, i64 end, bint full) noexcept 
     return found
 
 
-cdef i64 hold_to_use(View v, i64 b, i64 *nodes, i64 count) noexcept nogil:
-    """Return the first hold of the full promise that a group's next task, or whole gang, uses if placed on these nodes; NONE."""
+cdef i64 hold_to_use(View v, i64 b, i64 *nodes, i64 count, double until) noexcept nogil:
+    """Return the first hold of the promise that ends when a group's next task, or whole gang, is placed on some nodes until `until`; NONE.
+
+    It is a full one. Another stays, unless one of another group would then have too little at its start.
+    """
+    found = NONE
     if v.groups[b].gang == 0:
-        return own_hold(v, b, nodes[0], 0, v.counts[HOLDS], True) if v.nodes[nodes[0]].hold != NONE else NONE
-    own = next_full(v, b, NONE)
-    while own != NONE:
-        for h in range(own, next_promise(v, own)):
-            for k in range(count):
-                if v.holds[h].node == nodes[k]:
-                    return own
-        own = next_full(v, b, own)
-    return NONE
+        found = own_hold(v, b, nodes[0], 0, v.counts[HOLDS], True) if v.nodes[nodes[0]].hold != NONE else NONE
+    else:
+        found = next_full(v, b, NONE)
+        while found != NONE and not _is_on(v, found, nodes, count):
+            found = next_full(v, b, found)
+    h = 0 if found == NONE and _delays_another(v, b, nodes, count, until) else v.counts[HOLDS]
+    while h < v.counts[HOLDS]:
+        if v.holds[h].group == b and _is_on(v, h, nodes, count) and (found == NONE or _is_before(v, h, found)):
+            found = h
+        h = next_promise(v, h)
+    return found
+
+
+cdef bint _is_on(View v, i64 h, i64 *nodes, i64 count) noexcept nogil:
+    """Return True if a promise has a hold on one of some nodes; `h` is its first hold."""
+    for k in range(h, next_promise(v, h)):
+        for i in range(count):
+            if v.holds[k].node == nodes[i]:
+                return True
+    return False
+
+
+cdef bint _delays_another(View v, i64 b, i64 *nodes, i64 count, double until) noexcept nogil:
+    """Return True if tasks of a group on some nodes until `until` leave a hold of another, beside those of the group, too little."""
+    cdef i64 m = v.len_total
+    for i in range(count):
+        placed, h = 0, v.nodes[nodes[i]].hold
+        for k in range(count if h != NONE else 0):
+            placed += 1 if nodes[k] == nodes[i] else 0
+        while h != NONE and starts_at(v, h) < until:
+            if v.holds[h].group != b:
+                for r in range(m):
+                    demand = v.demand[v.groups[b].shape_row * m + r]
+                    if demand > 0 and kept(v, nodes[i], r, nextafter(starts_at(v, h), INFINITY), NONE, NONE) > v.free[nodes[i] * m + r] - placed * demand:
+                        return True
+            h = v.holds[h].after
+    return False
 
 
 cdef i64 next_full(View v, i64 b, i64 before) noexcept nogil:

@@ -168,7 +168,8 @@ cdef void use_hold(View v, i64 group, i64 node, i64 used, double at) noexcept no
         kind = v.holds[h].kind
         drop_holds(v, group, v.holds[h].number, at)
         if kind == RESERVATION:
-            v.queues[line_of(v, v.groups[group].leaf)].wasted = 0.0
+            x = line_of(v, v.groups[group].leaf)
+            v.queues[x].wasted = v.queues[x].put_off = 0.0
     elif v.holds[h].node == node:
         _shrink_hold(v, h, at)
 
