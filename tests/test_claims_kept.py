@@ -36,6 +36,20 @@ def test_what_is_kept_counts_for_the_tasks_that_others_may_run():
     assert (story.began[2], story.began[3]) == ([36.0], [86.0])
 
 
+@pytest.mark.parametrize("bound", [{"max_jobs": 1}, {"max_tasks": 1}])
+def test_the_place_of_who_stops_is_for_the_claim_that_waits_for_it(bound):
+    """Else c would have two CPUs of the first node beside what stops there, and be preempted for a when that has ended."""
+    queues = [Queue("a", guarantee={"cpu": 6}, guarantee_timeout=2.0, **bound), Queue("c")]
+    story = Story([{"cpu": 4}, {"cpu": 3}], queues)
+    story.job(0.0, "a", 1e6, cpu=2)
+    story.job(1.0, "a", 20.0, cpu=4)
+    story.until(2.0).cancel(1)
+    story.job(3.0, "c", 1e6, 5, cpu=1)
+    story.until(60.0)
+    assert (story.began[2], story.began[3]) == ([7.0], [3.0, 3.0, 3.0, 27.0, 27.0])
+    assert not story.revoked()
+
+
 @pytest.mark.parametrize("ranked", [False, True])
 def test_what_a_queue_has_beside_does_not_take_back_what_was_revoked_for_its_guarantee(ranked):
     """While the two that gave up their room for a end, a has another task where there was room, or one of higher priority."""

@@ -104,12 +104,15 @@ cdef i64 startable_of(View v, i64 b, i64 most, i64 *kept) noexcept nogil:
     """Return how many tasks of a group, at most `most`, may start by bounds on running tasks and jobs. Not valid in a cycle.
 
     `kept`, shape (groups,), is for how many tasks of each group room is kept for claims; those of other groups count as
-    running.
+    running, and tasks that are stopping as ended. If it is NULL, all that run or stop count.
     """
     tasks, jobs, q = most, INFINITE, v.groups[b].leaf
     while q != NONE:
         if _is_counted(v, q):
             others, begun = 0, 0
+            if kept != NULL:
+                ends, over = _leaving(v, q)
+                others, begun = -ends, -over
             for other in range(v.counts[GROUPS] if kept != NULL else 0):
                 if kept[other] > 0 and other != b and is_at_or_below(v, v.groups[other].leaf, q):
                     others += kept[other]
@@ -127,6 +130,27 @@ cdef i64 startable_of(View v, i64 b, i64 most, i64 *kept) noexcept nogil:
             break
         j = v.jobs[j].after
     return max(0, min(found, tasks))
+
+
+cdef (i64, i64) _leaving(View v, i64 q) noexcept nogil:
+    """Return how many tasks below a queue are stopping, and how many jobs hold only such tasks, and give their place back."""
+    cdef bint keeps
+    tasks, jobs = 0, 0
+    for j in range(v.len_jobs if v.counts[LEAVING] > 0 else 0):
+        left = v.jobs[j].holding
+        if left == 0 or not is_at_or_below(v, v.jobs[j].queue, q):
+            continue
+        keeps = v.jobs[j].waiting > 0  # one that waits, or waits again, may start before the last has ended
+        for t in range(v.jobs[j].first, v.jobs[j].first + v.jobs[j].tasks):
+            status = v.tasks[t].status
+            if left > 0 and PLACED <= status <= REVOKING:
+                left -= 1
+                if status > RUNNING:
+                    tasks += 1
+                keeps |= status <= RUNNING or (status == REVOKING and v.jobs[j].holding > 1)
+        if not keeps:
+            jobs += 1
+    return tasks, jobs
 
 
 cdef i64 _exceeds_lent_now(View v, i64 b, i64 count) noexcept nogil:
