@@ -1091,6 +1091,20 @@ def test_who_finds_no_victims_for_its_guarantee_claims_by_priority():
     assert story.began[3] == [15.0]
 
 
+def test_who_was_not_tried_by_its_priority_as_others_have_many_claims_is_not_put_off():
+    """What one decision may serve is used up by x, between the first class of a's claim, which has no victims, and the next."""
+    rules = Queue("a", guarantee={"memory": 1}, guarantee_timeout=0.0, priority_revokes=True)
+    story = Story([{"cpu": 5, "gpu": 1, "memory": 1}], [rules, Queue("c"), Queue("x", guarantee={"cpu": 2}, guarantee_timeout=0.0)])
+    story.job(0.0, "a", 1000.0, cpu=1, gpu=1)
+    story.job(0.0, "c", 1000.0, 4, cpu=1)
+    story.job(10.0, "a", 10.0, cpu=1, gpu=1, memory=1, priority=5)
+    story.job(10.0, "x", 10.0, 3, cpu=1)
+    with mock.patch("fairlead.scheduler.preemption.claims.MOST_CLAIMS", 2):
+        story.until(40.0)
+    assert story.revoked() == [(10.0, [2]), (10.0, [2]), (10.0, [1])]
+    assert story.began[3] == [15.0]
+
+
 def test_for_a_priority_the_next_pays_where_the_first_would_bring_its_queue_below_its_guarantee():
     """The one of lowest priority has three of four, and without it the queue would use two of the four that it is guaranteed."""
     story = Story([{"cpu": 4}], [Queue("a", priority_revokes=True, guarantee={"cpu": 4})])

@@ -108,7 +108,8 @@ def preempt_for_claims(state: State, now: float) -> tuple[list[Fact], bool]:
         else:
             if unserved and claim.kind != GUARANTEE and planned < MOST_CLAIMS:
                 left.setdefault(claim.group, claim)  # the kernel knows only of a guarantee whether the claim is open
-    found += _put_off(state, preemption_plan, [*left.values()], now)
+    if planned < MOST_CLAIMS:  # else later classes of these were not tried
+        found += _put_off(state, preemption_plan, [*left.values()], now)
     return found, planned == MOST_CLAIMS
 
 
