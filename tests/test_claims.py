@@ -1094,7 +1094,9 @@ def test_who_finds_no_victims_for_its_guarantee_claims_by_priority():
 def test_who_was_not_tried_by_its_priority_as_others_have_many_claims_is_not_put_off():
     """What one decision may serve is used up by x, between the first class of a's claim, which has no victims, and the next."""
     rules = Queue("a", guarantee={"memory": 1}, guarantee_timeout=0.0, priority_revokes=True)
-    story = Story([{"cpu": 5, "gpu": 1, "memory": 1}], [rules, Queue("c"), Queue("x", guarantee={"cpu": 2}, guarantee_timeout=0.0)])
+    story = Story(
+        [{"cpu": 5, "gpu": 1, "memory": 1}], [rules, Queue("c"), Queue("x", guarantee={"cpu": 2}, guarantee_timeout=0.0)]
+    )
     story.job(0.0, "a", 1000.0, cpu=1, gpu=1)
     story.job(0.0, "c", 1000.0, 4, cpu=1)
     story.job(10.0, "a", 10.0, cpu=1, gpu=1, memory=1, priority=5)

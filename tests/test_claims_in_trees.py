@@ -142,6 +142,19 @@ def test_of_two_that_stay_within_their_guarantees_one_may_pay_for_the_other():
     assert len(story.revoked()) <= 1
 
 
+def test_a_queue_does_not_go_first_with_who_would_pay_for_another_below_it():
+    """P is guaranteed the two CPUs that b waits for, but no second gpu for a. A is guaranteed a CPU of them, against b."""
+    queues = [Queue("p", guarantee={"cpu": 2, "gpu": 1}), Queue("p/a", guarantee={"cpu": 1}), Queue("p/b"), Queue("c")]
+    story = Story([{"cpu": 2, "gpu": 2}], queues)
+    story.job(0.0, "c", 10.0, 2, cpu=1)
+    story.job(0.0, "p/a", 1e6, gpu=1)
+    story.job(1.0, "p/a", 1e6, cpu=1, gpu=1)
+    story.job(1.0, "p/b", 1e6, cpu=2)
+    story.until(100.0)
+    assert story.began[3] == [10.0]
+    assert not story.revoked()
+
+
 class World:
     """A random tree of three levels on paper, with jobs that come at random."""
 

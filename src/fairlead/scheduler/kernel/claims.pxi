@@ -186,15 +186,25 @@ cdef bint is_idle_used(View v, i64 *used) noexcept nogil:
 
 
 cpdef bint may_await_room(View v) noexcept nogil:
-    """Return True if tasks are stopping, and nothing is kept yet for some claim for a guarantee, due now or later."""
-    cdef bint claims
-    for b in range(v.counts[GROUPS] if v.counts[LEAVING] > 0 else 0):
-        claims = v.groups[b].head != NONE and v.queues[v.groups[b].leaf].guarded and not v.groups[b].revocable
-        if claims and not v.group_cache[b].hopeless and has_unserved(v, b):
-            begun, timeout = _open_since(v, b, GUARANTEE, v.claimed)
-            if begun + timeout < INFINITY:
-                return True
+    """Return True if :func:`awaits_room` is True of some group."""
+    for b in range(v.counts[GROUPS] if v.counts[LEAVING] > 0 or v.counts[LAST_INNER] > 0 else 0):
+        if awaits_room(v, b):
+            return True
     return False
+
+
+cpdef bint awaits_room(View v, i64 b) noexcept nogil:
+    """Return True if nothing is kept yet for a group's claim for a guarantee, due now or later, and the order may serve who goes after it.
+
+    It may while tasks are stopping, or where a queue above `last` is not within its guarantee with the claim, but with others.
+    """
+    leaf = v.groups[b].leaf
+    if v.groups[b].head == NONE or not v.queues[leaf].guarded or v.groups[b].revocable or v.group_cache[b].hopeless:
+        return False
+    first, last, begun = guarded(v, b, v.claimed)
+    if first == NONE or (v.counts[LEAVING] == 0 and v.queues[last].parent == 0):
+        return False
+    return has_unserved(v, b) and begun + guarantee_timeout(v, leaf, first) < INFINITY
 
 
 cdef bint _goes_after(View v, i64 b, i64 job, i64 count) noexcept nogil:

@@ -114,9 +114,10 @@ def preempt_for_claims(state: State, now: float) -> tuple[list[Fact], bool]:
 
 
 def keep_for_claims(state: State, planned: int, now: float) -> tuple[int, list[Fact]]:
-    """Keep room for a claim for a guarantee that only waits for stopping tasks, if planned tasks would take it (rule: stays).
+    """Keep room for a claim for a guarantee that needs no victims, if planned tasks would take it (rule: stays).
 
-    The order serves such a claim first, but its room is not there yet. Who is placed in it meanwhile would be preempted.
+    The order serves such a claim first, but its room is not there yet. Or a queue above goes first with others, and not with the
+    claim. Who is placed in that room would be preempted.
 
     planned : number of tasks that a cycle has just planned
 
@@ -124,15 +125,16 @@ def keep_for_claims(state: State, planned: int, now: float) -> tuple[int, list[F
     """
     if not (planned and scheduling.may_await_room(state.view())):
         return planned, []
-    v, preemption_plan = state.view(), preemption_plan_of(state, now)
-    claims = [claim for claim in _due_claims(state, FAR_FUTURE) if claim.kind == GUARANTEE]
-    after: list[tuple[Due, Bools]] = []
-    for claim in claims:
-        if scheduling.fits(v, preemption_plan, claim.group):
+    v, after = state.view(), list[tuple[Due, Bools]]()
+    for claim in _due_claims(state, FAR_FUTURE):
+        if claim.kind == GUARANTEE and scheduling.awaits_room(v, claim.group):
             behind = np.zeros(planned, np.bool_)
             scheduling.planned_after(v, claim.group, behind)
             if behind.any():
                 after.append((claim, behind))
+    if after:
+        preemption_plan = preemption_plan_of(state, now)
+        after = [each for each in after if scheduling.fits(v, preemption_plan, each[0].group)]
     first = min((int(behind.argmax()) for _, behind in after), default=planned)
     if first:  # who goes before the rest is placed first, and takes what is free
         return first, []
