@@ -964,6 +964,22 @@ def test_what_is_reserved_for_a_victim_is_no_fault_of_the_claim():
     assert (story.began[3], story.state.jobs.safe_for[story.state.job_row(2)] > 0) == ([26.0], True)
 
 
+def test_what_is_reserved_but_not_there_yet_is_no_fault_of_a_claim_that_needs_none_of_it():
+    """P/a's second task was preempted for q, and CPUs are reserved for it that others use. For g only z's gpu is needed."""
+    queues = [Queue("p/a"), Queue("p/b", guarantee={"cpu": 2}), Queue("q", guarantee={"cpu": 2}, guarantee_timeout=20.0)]
+    story = Story([{"cpu": 4, "gpu": 1}], [*queues, Queue("z"), Queue("g", guarantee={"gpu": 1})], idle_budget=1.0)
+    story.job(0.0, "z", 1e6, gpu=1)
+    story.job(0.0, "p/b", 1e6, 2, cpu=1)
+    story.job(0.0, "p/a", 1e6, 2, cpu=2)
+    story.job(1.0, "q", 1e6, cpu=2)
+    story.until(30.0)
+    story.happen(NodesReserved(at=30.0, id=3, nodes=[0], tasks=[1], start=500.0))
+    story.job(31.0, "g", 10.0, gpu=1)
+    story.until(70.0)
+    assert story.state.jobs.safe_for[story.state.job_row(3)] > 0
+    assert story.began[5] == [66.0]
+
+
 def crowd(seed: int) -> Workload:
     """Three queues, two of which are guaranteed something, gangs among their jobs, and more to do than the machines can."""
     rng, jobs = np.random.default_rng(seed), Jobs()

@@ -232,7 +232,7 @@ def _check_enough(state: State, revoked: TasksRevoked, claimed: NodesClaimed) ->
     group, shape = int(state.jobs.group[row]), int(state.groups.shape_row[state.jobs.group[row]])
     demand = state.shapes.demand[shape]
     room, used, spare_ends = _left(state, revoked.job.tolist())
-    _must((room[claimed.nodes] >= 0).all(), f"what was revoked for job {claimed.id} does not make room for it")
+    _must((room[claimed.nodes] >= 0)[:, demand > 0].all(), f"what was revoked for job {claimed.id} does not make room for it")
     wanted = max(1, int(state.groups.gang[group]))
     room[claimed.nodes] += np.array(claimed.tasks)[:, None] * demand
     before = sum(claimed.tasks) - wanted  # claims of the same group that were served before
