@@ -518,6 +518,28 @@ def test_small_gangs_whose_tasks_end_at_different_times_have_their_part_beside_s
     assert means["first"] >= 0.8 * 20
 
 
+def test_of_several_gangs_that_room_is_reserved_for_the_first_is_shown():
+    """Its nodes, its tasks and its start: not those of all gangs together."""
+    story, rng, several = Story([{"cpu": 3000}] * 4), random.Random(3), 0
+    for _ in range(200):
+        story.job(0.0, "first", 1000, rng.uniform(20.0, 60.0))
+    for _ in range(8):
+        story.job(30.0, "gangs", 1000, rng.uniform(5.0, 10.0), 3, gang=True)
+    for moment in range(30, 300):
+        story.until(float(moment))
+        holds = story.state.holds
+        start, number, node = (column[: holds.n].tolist() for column in (holds.start, holds.number, holds.node))
+        if len({*number}) > 1:
+            several += 1
+            first = min(start)
+            nodes = {f"n{n}" for n, begins in zip(node, start, strict=True) if begins == first}
+            shown = next(info for info in describe_holds(story.state, story.now) if info["queue"] == "gangs")
+            assert (shown["tasks"], shown["start"]) == (3, first)
+            reserved = explain(story.state, shown["job"]).get("reserved")
+            assert reserved is None or (reserved["start"] == first and {*reserved["nodes"]} <= nodes)
+    assert several > 10
+
+
 def test_large_gangs_of_a_queue_keep_their_place_from_reservations_of_those_with_small_tasks():
     """While its gang runs the queue waits for nothing; when that ends the next goes first, so nobody is to count on its room.
 

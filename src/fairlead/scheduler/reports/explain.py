@@ -458,7 +458,7 @@ def _owners(state: State, row: int, nodes: np.ndarray) -> tuple[list[dict[str, A
     """Return for whom resources of these nodes are held against a waiting job, by expected start; and as text."""
     found = []
     for kept in holds_by_job(state, 0.0):
-        there = np.intersect1d(kept.nodes, nodes)
+        there = np.intersect1d(state.holds.node[np.flatnonzero(state.holds.group[: state.holds.n] == kept.group)], nodes)
         if kept.group != state.jobs.group[row] and len(there):
             names = [state.cluster.specs[node].name for node in there[:MOST_AHEAD]]
             queue = state.display_name(state.tree.names[kept.leaf])

@@ -25,6 +25,8 @@ PLANNED, _ = RESERVATION_LIFECYCLE.statuses
 class JobHolds(NamedTuple):
     """Resources for `tasks[k]` tasks of a job on node row `nodes[k]`, held until its group uses them.
 
+    Of several gangs these are for the one that starts first, as all of this but what idles.
+
     leaf : row of its queue
     why : RESERVED, or as in :class:`fairlead.scheduler.facts.Claim`
     made, start, end : seconds: when it was first made; its expected start and end
@@ -54,10 +56,11 @@ def holds_by_job(state: State, now: float) -> list[JobHolds]:
     found = []
     for group, members in groupby(range(holds.n), key=lambda h: int(holds.group[h])):  # its rows are adjacent
         rows = list(members)
-        first, kind = rows[0], int(holds.kind[rows[0]])
-        made = float(holds.made[first])
-        nodes, place = np.unique(holds.node[rows], return_inverse=True)  # several reservations may be on one
-        tasks = np.bincount(place, holds.tasks[rows])
+        first = min(rows, key=lambda h: float(holds.start[h]))
+        kind, made = int(holds.kind[first]), float(holds.made[first])
+        shown = [h for h in rows if holds.number[h] == holds.number[first]] if state.groups.gang[group] else rows
+        nodes, place = np.unique(holds.node[shown], return_inverse=True)  # several reservations may be on one
+        tasks = np.bincount(place, holds.tasks[shown])
         found.append(
             JobHolds(
                 int(holds.job[first]), group, int(state.groups.leaf[group]), RESERVED if kind == RESERVATION else WHY[kind],
