@@ -4,6 +4,7 @@ Nothing is guessed: the kernels that plan preemptions are asked.
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from math import inf
 from typing import Any
 
@@ -66,10 +67,18 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
     if claim_status(state, group) == KEPT:
         served = int(scheduling.served_tasks(v, group))
         return {"claim": f"tasks are stopping, and their room is kept for {served} of its tasks"}
-    kind = _kind_of(state, group)
-    if kind is None or not claims.next_claim_may_start(state, group):
-        return {}
-    leaf, seconds = int(state.jobs.queue[row]), 0.0
+    said: list[str] = []
+    for kind in _kinds_of(state, group) if claims.next_claim_may_start(state, group) else ():
+        text, serves = _said_of(state, group, kind, now)
+        said.append(text)
+        if serves:
+            break
+    return {"claim": "; ".join(said)} if said else {}
+
+
+def _said_of(state: State, group: int, kind: int, now: float) -> tuple[str, bool]:
+    """Return what is to be said of a group's claim of a class, and whether it preempts, now or later."""
+    v, leaf, seconds = state.view(), int(state.groups.leaf[group]), 0.0
     if kind == GUARANTEE:
         first, _ = claims.asking_queues(state, claims.preemption_plan_of(state, now), claims.Due(kind, now, group))
         seconds = scheduling.guarantee_timeout(v, leaf, first)
@@ -78,11 +87,11 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
     begin = {PRIORITY: "lower priorities in its queue are running", IDLE: "revocable jobs use what was idle"}.get(kind)
     begin = begin or _short_of(state, group, kind)
     if seconds == inf:
-        return {"claim": f"{begin}; preemption for it is off"}
+        return f"{begin}; preemption for it is off", False
     if claim_status(state, group, kind) == DEFERRED:
-        return {"claim": f"{begin}; no eligible victims make room so far; {_prevented(state, group, kind, now)}"}
+        return f"{begin}; no eligible victims make room so far; {_prevented(state, group, kind, now)}", False
     when = f"once that has lasted {seconds:g} s" if seconds else "now"
-    return {"claim": f"{begin}: {'others' if kind in (GUARANTEE, FAIR_SHARE) else 'they'} are preempted for it {when}"}
+    return f"{begin}: {'others' if kind in (GUARANTEE, FAIR_SHARE) else 'they'} are preempted for it {when}", True
 
 
 def claim_status(state: State, group: int, kind: int = IDLE) -> str:
@@ -93,20 +102,21 @@ def claim_status(state: State, group: int, kind: int = IDLE) -> str:
     return DEFERRED if groups.retry_at[group] > groups.since[group] and kind >= groups.retry_from[group] else DUE
 
 
-def _kind_of(state: State, group: int) -> int | None:
-    """Return the first class that a group's next task or gang has a claim of, if any."""
+def _kinds_of(state: State, group: int) -> Iterator[int]:
+    """Yield the classes that a group's next task or gang has a claim of, the most urgent first."""
     v, queues, leaf = state.view(), state.queues, int(state.groups.leaf[group])
     if state.groups.revocable[group]:
-        return None
+        return
     if scheduling.guarded_part(v, group, scheduling.kept_for_claims(v))[0] != NONE:
-        return GUARANTEE
+        yield GUARANTEE
     if queues.share_timeout[leaf] < inf and queues.short_since[leaf] < inf:
         claim = claims.Due(FAIR_SHARE, 0.0, group)
         if claims.asking_queues(state, claims.preemption_plan_of(state, 0.0), claim)[0] != NONE:  # rule: within-own
-            return FAIR_SHARE
+            yield FAIR_SHARE
     if queues.priority_revokes[leaf] and claims.lower_runs(state, leaf, int(state.groups.priority[group])):
-        return PRIORITY
-    return IDLE if scheduling.idle_is_used(v, v.used) else None
+        yield PRIORITY
+    if scheduling.idle_is_used(v, v.used):
+        yield IDLE
 
 
 def _short_of(state: State, group: int, kind: int) -> str:
