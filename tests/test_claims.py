@@ -1123,6 +1123,21 @@ def test_who_was_not_tried_by_its_priority_as_others_have_many_claims_is_not_put
     assert story.began[3] == [15.0]
 
 
+def test_each_class_of_a_claim_is_explained_until_one_preempts():
+    """The guarantee finds nobody. Lower priorities do not go yet."""
+    rules = Queue("a", priority_revokes=True, guarantee={"cpu": 3, "memory": 1}, guarantee_timeout=0.0, min_runtime=50.0)
+    story = Story([{"cpu": 3, "memory": 9}], [rules, Queue("b", revocable=False)])
+    story.job(0.0, "a", 1000.0, 2, cpu=1, memory=4)
+    story.job(0.0, "b", 1000.0, cpu=1)
+    story.job(1.0, "a", 10.0, cpu=1, priority=5)
+    story.until(10.0)
+    text = explain(story.state, 3, story.now)["claim"]
+    assert "not revocable (1 task); lower priorities in its queue are running" in text
+    assert text.endswith("started less than 50 s ago (2 tasks)")
+    story.until(60.0)
+    assert story.revoked() == [(50.0, [1])]
+
+
 def test_for_a_priority_the_next_pays_where_the_first_would_bring_its_queue_below_its_guarantee():
     """The one of lowest priority has three of four, and without it the queue would use two of the four that it is guaranteed."""
     story = Story([{"cpu": 4}], [Queue("a", priority_revokes=True, guarantee={"cpu": 4})])
