@@ -257,7 +257,7 @@ cdef bint _is_older(View v, i64 x, i64 b, i64 other) noexcept nogil:
 
 cdef bint reserves(View v, i64 b, Plan *found) noexcept nogil:
     """Decide what to do for a group that is owed: reserve, end a reservation that is in the way, or, if False, pass it over."""
-    cdef bint paid
+    cdef bint paid, awaits
     now, x, mark, cost = v.times[NOW], line_of(v, v.groups[b].leaf), v.scratches, floats(v, v.len_total)
     count, start = plan(v, b, x, True, now, cost)
     paid = count > 0 and start > now and (is_paid(v, cost, v.queues[x].wasted, now) or may_overdraw(v, b, x, now))
@@ -265,7 +265,8 @@ cdef bint reserves(View v, i64 b, Plan *found) noexcept nogil:
     if paid:
         found[0] = Plan(KEEP, count, current_job(v, b), True, start, 0, next_number(v), 0)
         return True
-    h = _in_the_way(v, b, x, now) if not _one_end_helps(v, b, x, True, INFINITY) else NONE
+    awaits = _one_end_helps(v, b, x, True, INFINITY) and not is_owed_a_task(v, x, b, current_job(v, b))
+    h = _in_the_way(v, b, x, now) if not awaits else NONE
     if h != NONE:
         found[0] = Plan(DROP, 0, h, True, now, 0, NONE, 0)
         return True

@@ -152,15 +152,18 @@ cdef bint is_full(View v, i64 h) noexcept nogil:
     return True
 
 
-cdef i64 own_hold(View v, i64 b, i64 n, i64 first, i64 end, bint full) noexcept nogil:
+cdef i64 own_hold(View v, i64 b, i64 n, i64 first, i64 end, bint full, i64 placed, i64 count) noexcept nogil:
     """Return a group's hold on a node (NONE: anywhere), from `first` to before `end`, with room for a task, a full one if so asked; NONE.
 
+    Not on a node of the `count` tasks recorded from `placed` on, if the group's tasks go apart.
     Of several the one that starts first: else room that comes back in turn would end a reservation that still drains its node.
     """
     found = NONE
     for h in range(first, end):
         if v.holds[h].group == b and v.holds[h].tasks > 0 and (n == NONE or v.holds[h].node == n) and (not full or is_full(v, h)):
             if found != NONE and starts_at(v, h) >= starts_at(v, found):
+                continue
+            if v.shapes[v.groups[b].shape_row].fit == APART and is_planned(v, v.holds[h].node, placed, count):
                 continue
             if fits_beside(v, v.holds[h].node, v.groups[b].shape_row, INFINITY, h, NONE):
                 found = h
@@ -174,7 +177,7 @@ cdef i64 hold_to_use(View v, i64 b, i64 *nodes, i64 count, double until) noexcep
     """
     found = NONE
     if v.groups[b].gang == 0:
-        found = own_hold(v, b, nodes[0], 0, v.counts[HOLDS], True) if v.nodes[nodes[0]].hold != NONE else NONE
+        found = own_hold(v, b, nodes[0], 0, v.counts[HOLDS], True, 0, 0) if v.nodes[nodes[0]].hold != NONE else NONE
     else:
         found = next_full(v, b, NONE)
         while found != NONE and not _is_on(v, found, nodes, count):
