@@ -162,7 +162,7 @@ cdef (i64, bint) _serve(View v, bint thorough, i64 most, Plan *plan) noexcept no
             elif found:
                 _place(v, b, count, placed)
                 placed += count
-                if v.group_cache[b].keeping and not thorough:  # with its hold gone others may have more room than before
+                if not thorough and _used_a_hold(v, placed - count, placed):  # with that gone others may have more room than before
                     return placed, True
             else:
                 why = NO_NODE
@@ -186,6 +186,14 @@ cdef (i64, bint) _serve(View v, bint thorough, i64 most, Plan *plan) noexcept no
     if thorough and scope != ANY_PENDING:
         _try_the_rest(v)
     return placed, more
+
+
+cdef bint _used_a_hold(View v, i64 first, i64 end) noexcept nogil:
+    """Return True if a task recorded from `first` to before `end` is in a hold of its group."""
+    for k in range(first, end):
+        if v.planned_hold[k] != NONE:
+            return True
+    return False
 
 
 cdef void _try_the_rest(View v) noexcept nogil:
