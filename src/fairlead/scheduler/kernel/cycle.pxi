@@ -162,8 +162,8 @@ cdef (i64, bint) _serve(View v, bint thorough, i64 most, Plan *plan) noexcept no
             elif found:
                 _place(v, b, count, placed)
                 placed += count
-                if not thorough and _used_a_hold(v, placed - count, placed):  # with that gone others may have more room than before
-                    return placed, True
+                if v.group_cache[b].keeping and not thorough and _may_end_a_hold(v, b, placed - count, placed):
+                    return placed, True  # with that gone others may have more room than before
             else:
                 why = NO_NODE
         if (why == NO_NODE or why == NONLENDABLE) and owes(v, b) and (placed + v.counts[OFFERED] > 0 or reserves(v, b, plan)):
@@ -188,8 +188,10 @@ cdef (i64, bint) _serve(View v, bint thorough, i64 most, Plan *plan) noexcept no
     return placed, more
 
 
-cdef bint _used_a_hold(View v, i64 first, i64 end) noexcept nogil:
-    """Return True if a task recorded from `first` to before `end` is in a hold of its group."""
+cdef bint _may_end_a_hold(View v, i64 b, i64 first, i64 end) noexcept nogil:
+    """Return True if tasks of a group, recorded from `first` to before `end`, are the last of a job, are claims, or use a hold."""
+    if current_job(v, b) != v.planned_job[first] or served_tasks(v, b) > 0:
+        return True
     for k in range(first, end):
         if v.planned_hold[k] != NONE:
             return True
