@@ -23,9 +23,9 @@ from typing import Any, BinaryIO, Literal, cast
 
 import numpy as np
 
-from fairlead.calls.payloads import CODE, RESULTS, SETUP, result_name
+from fairlead.calls.payloads import RESULTS, SETUP, result_name
 from fairlead.data_folder import NotPlain, drop_folder, open_plain, write_private
-from fairlead.engines.local.fetching import MOST_OF_ALL, MOST_OF_ONE
+from fairlead.engines.local.fetching import MOST_OF_ALL, MOST_OF_ONE, make_session
 from fairlead.model.api_types import Event, TaskInfo
 from fairlead.model.specs import Call, Work
 from fairlead.outcomes import Outcome
@@ -207,11 +207,7 @@ class Sessions:
                 raise Refused("another person's program has this secret")
             self._open(name, person.uid, secret)
         folder, setup = self.folder / name, {**setup, "relay": self.address}
-        for each, mode in ((folder, 0o755), (folder / RESULTS, 0o700), (folder / CODE, 0o700)):
-            each.mkdir()
-            each.chmod(mode)  # regardless of the umask
-            if each != folder and os.geteuid() != person.uid:
-                os.chown(each, person.uid, person.gid)
+        make_session(folder, person.uid, person.gid)
         fresh = folder / f"{SETUP}.setup"
         write_private(fresh, json.dumps(setup))
         fresh.chmod(0o644)  # now readable for its workers, the only ones who can reach the folder

@@ -88,7 +88,7 @@ class FetchedSessions:
         self._of[task] = call.session
         name = ".".join(map(str, task))
         if not (folder / SETUP).exists():
-            _make(folder, uid)
+            make_session(folder, uid)
             self._fetch(SessionFile(call.session, SETUP), folder / SETUP, uid)
             return None
         (folder / name).touch()
@@ -239,11 +239,11 @@ def session_to_fetch(work: Command | Call) -> str:
     return call.session if call is not None and call.fetched else ""
 
 
-def _make(folder: Path, uid: int) -> None:
+def make_session(folder: Path, uid: int, gid: int = -1) -> None:
     """Make the folder of a session, and in it those that belong to its person."""
     folder.parent.mkdir(mode=0o700, exist_ok=True)
     for each, mode in ((folder, 0o755), (folder / RESULTS, 0o700), (folder / CODE, 0o700)):
         each.mkdir(exist_ok=True)
         each.chmod(mode)  # despite the umask
         if each != folder and uid != os.geteuid():
-            os.chown(each, uid, -1)
+            os.chown(each, uid, gid)

@@ -9,7 +9,6 @@ again. Standard library only.
 
 import contextlib
 import ctypes
-import fcntl
 import mmap
 import os
 import signal
@@ -48,7 +47,7 @@ def adopt_orphans() -> None:
 def guard(folder: Path) -> int:
     """Fork, and return in the child only, which becomes the supervisor of this folder; this process becomes its guardian.
 
-    Returns the descriptor for `wait_for_last`. It is inherited by both, so that its lock outlives the supervisor.
+    Returns a descriptor. It is inherited by both, so that a lock of it lasts until both have ended.
     """
     lock = os.open(folder / "guardian", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     adopt_orphans()
@@ -83,11 +82,6 @@ def _wait_for(supervisor: int) -> int:
             os.kill(supervisor, signal.SIGKILL)
         signal.sigtimedwait([signal.SIGCHLD], min(LOOK_EVERY, max(left, PAUSE)))
     return ended[1]
-
-
-def wait_for_last(lock: int) -> None:
-    """Wait until the guardian of the last supervisor of this folder has ended; it is bounded by `MOST_KILLS`."""
-    fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def _rename() -> None:

@@ -286,20 +286,17 @@ class ProcessGroups:
         if members:
             group.seen_at = since_boot()
         if (members or group.status is None) and (late or group.kill_at is None):
-            self._kill(group, members)
+            self.kill(group, members)
         # Only a check that finds none is the end: what was just killed may have left us orphans.
         return not members and not perhaps_more and group.status is not None and group.executed
 
-    def kill(self, group: ProcessGroup) -> None:
-        self._kill(group, set() if group.cgroup else self.members(group))
-
-    def _kill(self, group: ProcessGroup, members: set[int]) -> None:
+    def kill(self, group: ProcessGroup, members: set[int] | None = None) -> None:
         if group.status is None:
             signal_group(group, signal.SIGKILL)
         if group.cgroup:
             group.cgroup.kill()
         else:
-            proc.signal_each(members, signal.SIGKILL)
+            proc.signal_each(self.members(group) if members is None else members, signal.SIGKILL)
 
     def members(self, group: ProcessGroup) -> set[int]:
         """Return the processes of the group without its first."""

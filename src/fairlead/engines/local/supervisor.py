@@ -515,7 +515,7 @@ def main() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return  # another supervisor runs
-    guardian.wait_for_last(last)
+    fcntl.flock(last, fcntl.LOCK_EX)  # once the last guardian has ended, which `MOST_KILLS` bounds
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # Ray's actors block SIGINT, and tasks would inherit that
     for name in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(name, lambda *_: None)  # not SIG_IGN, which tasks would inherit
