@@ -17,8 +17,8 @@ class WrongUsage(Failure):
 
 
 @contextmanager
-def failing(before: str, *kinds: type[Exception], after: str = "", to: type[Failure] = Failure) -> Iterator[None]:
-    """Turn exceptions of these kinds into a Failure: what they say, without an OSError's number and path, between two texts."""
+def failing(before: str, *kinds: type[Exception], after: str = "", to: type[Exception] = Failure) -> Iterator[None]:
+    """Turn exceptions of these kinds into another: what they say, without an OSError's number and path, between two texts."""
     try:
         yield
     except kinds as error:

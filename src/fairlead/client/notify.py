@@ -18,6 +18,7 @@ from typing import Any
 
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
+from fairlead.failure import failing
 from fairlead.plain_text import plain
 
 DEMAND = {"cpu": "100m", "memory": "256Mi"}
@@ -37,10 +38,8 @@ def kind_of(to: str) -> str:
     if not to.strip():
         raise NotifyError(f"{to!r}: is empty: name an https:// or mail address, or a command")
     if "://" in to and " " not in to:
-        try:
+        with failing(f"{to}: is not an address: ", ValueError, to=NotifyError):
             scheme = urllib.parse.urlsplit(_in_one_line(to)).scheme
-        except ValueError as error:
-            raise NotifyError(f"{to}: is not an address: {error}") from None
         if scheme not in ("http", "https"):
             raise NotifyError(f"{to}: write an address that begins with https:// or http://")
         return "url"
@@ -128,10 +127,8 @@ def notify(to: str, event: str, jobs: list[dict[str, Any]]) -> None:
         import urllib3  # slow to import, and `fairlead submit` imports this module
 
         headers = {"Content-Type": "application/json"}
-        try:
+        with failing(f"{to}: ", urllib3.exceptions.HTTPError, to=NotifyError):
             answer = urllib3.PoolManager().request("POST", to, body=body, headers=headers, timeout=30.0, retries=3)
-        except urllib3.exceptions.HTTPError as error:
-            raise NotifyError(f"{to}: {error}") from None
         if answer.status >= 300:
             raise NotifyError(f"{to}: answers {answer.status}")
         return

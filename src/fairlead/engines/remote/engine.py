@@ -31,6 +31,7 @@ from fairlead.engines.local.supervisor_connections import Door, SupervisorConnec
 from fairlead.engines.remote.keys import KeyRing
 from fairlead.engines.remote.members import LeasePolicy, Member, MemberState
 from fairlead.engines.remote.transfer import ResultCollector
+from fairlead.failure import failing
 from fairlead.model.specs import Node, Quantities
 
 log = logging.getLogger("fairlead")
@@ -604,10 +605,6 @@ class RemoteEngine:
 
 def _listen(host: str, port: int) -> socket.socket:
     """Listen for nodes. Raises EngineError."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    where, family = f"{host}:{port}: cannot listen for nodes: ", socket.AF_INET6 if ":" in host else socket.AF_INET
+    with failing(where, OSError, after=": name another address", to=contract.EngineError):
         return socket.create_server((host, port), family=family, backlog=1024)
-    except OSError as error:
-        raise contract.EngineError(
-            f"{host}:{port}: cannot listen for nodes: {error.strerror or error}: name another address"
-        ) from None

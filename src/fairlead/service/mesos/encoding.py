@@ -15,6 +15,8 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from fairlead.failure import failing
+
 JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
 KINDS = (JSON, PROTOBUF)
@@ -39,19 +41,16 @@ def decode(kind: str, body: bytes, into: M) -> M:
         except DecodeError:
             raise Malformed(f"Failed to parse body into {name} protobuf") from None
         return _whole(into)
-    try:
+    with failing("Failed to parse body into JSON: ", ValueError, RecursionError, to=Malformed):
         value = json.loads(body)
         if b"\\u" in body:  # lone surrogates would crash protobuf
             json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
-        raise Malformed(f"Failed to parse body into JSON: {error}") from None
     if not isinstance(value, dict):
         raise Malformed(f"Failed to convert JSON into {name} protobuf: it is not an object")
-    try:
+    kinds = (json_format.ParseError, TypeError, AttributeError, ValueError, RecursionError)
+    with failing(f"Failed to convert JSON into {name} protobuf: ", *kinds, to=Malformed):
         _prepare(value, into.DESCRIPTOR, _DEEPEST)
         json_format.ParseDict(value, into, ignore_unknown_fields=True, max_recursion_depth=_DEEPEST)
-    except (json_format.ParseError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise Malformed(f"Failed to convert JSON into {name} protobuf: {error}") from None
     return _whole(into)
 
 
