@@ -474,7 +474,7 @@ def test_acknowledgements_are_recorded_many_at_a_time_as_soon_as_that_can_be(sta
     asked = [Call() for _ in jobs]
     for call, job, fact in zip(asked, jobs, (each for each in facts if isinstance(each, JobSubmitted)), strict=True):
         call.framework_id.value, call.acknowledge.task_id.value = "F", job.task
-        call.acknowledge.uuid = events.uuid_of(fact.id, 1)
+        call.acknowledge.uuid = events.UUID.pack(fact.id, 1)
 
     class Slow(Asks):
         tries = 0

@@ -428,7 +428,7 @@ class TestTasks:
             assert answer.body == b"Failed to validate scheduler::Call: Not a valid UUID"
             world.until(lambda: world.job(world.newest())["status"] == "succeeded")
             job = int.from_bytes(b64decode(first["uuid"])[:8], "big")
-            untold = [{**first, "uuid": b64encode(events.uuid_of(job, number)).decode()} for number in (2, 3)]
+            untold = [{**first, "uuid": b64encode(events.UUID.pack(job, number)).decode()} for number in (2, 3)]
             for not_known in (*untold, {**first, "agent_id": {"value": "another"}}):
                 assert again.acknowledge(not_known).status == 202
         with wire.subscribed({"failover_timeout": 60.0, "id": {"value": framework.id}}) as again:

@@ -15,7 +15,7 @@ Capability = FrameworkInfo.Capability
 LONGEST_ID = 255
 MOST_ROLES = 1000
 LARGEST_INFO = 64 * 2**10
-LONGEST_FAILOVER = 2**63 / 1e9
+LONGEST_SECONDS = 2**63 / 1e9
 """The most seconds that Mesos can count in nanoseconds; it refuses more, and treats negative values as 0."""
 _ID = re.compile(r"[A-Za-z0-9_.:@=+-]+")
 
@@ -43,9 +43,9 @@ def to_framework(info: FrameworkInfo, person: Person, principal: str) -> Framewo
     roles = roles_of(info)
     if len(roles) > MOST_ROLES:
         raise Refused(f"{len(roles)} roles: {MOST_ROLES} at most")
-    if not abs(info.failover_timeout) <= LONGEST_FAILOVER:
+    if not abs(info.failover_timeout) <= LONGEST_SECONDS:
         raise Refused(
-            f"The framework failover_timeout ({info.failover_timeout:g}) is invalid: at most {LONGEST_FAILOVER:.0f} seconds"
+            f"The framework failover_timeout ({info.failover_timeout:g}) is invalid: at most {LONGEST_SECONDS:.0f} seconds"
         )
     kept = FrameworkInfo()
     kept.CopyFrom(info)

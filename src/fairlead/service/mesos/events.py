@@ -108,7 +108,3 @@ def status(
         task_id={"value": task}, state=state, source=TaskStatus.SOURCE_MASTER, timestamp=time.time() if at is None else at,
         agent_id=_id(agent), reason=reason, message=message or None,
     )  # fmt: skip
-
-
-def uuid_of(job: int, number: int) -> bytes:
-    return UUID.pack(job, number)

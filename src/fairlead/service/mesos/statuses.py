@@ -18,14 +18,9 @@ from fairlead.service.mesos.messages import mesos_pb2
 from fairlead.service.mesos.messages.mesos_pb2 import TaskState, TaskStatus
 
 STATES: dict[str, TaskState] = {
-    "starting": mesos_pb2.TASK_STARTING,
-    "running": mesos_pb2.TASK_RUNNING,
-    "finished": mesos_pb2.TASK_FINISHED,
-    "failed": mesos_pb2.TASK_FAILED,
-    "killed": mesos_pb2.TASK_KILLED,
-    "lost": mesos_pb2.TASK_LOST,
-    "revoked": mesos_pb2.TASK_LOST,
-}
+    "starting": mesos_pb2.TASK_STARTING, "running": mesos_pb2.TASK_RUNNING, "finished": mesos_pb2.TASK_FINISHED,
+    "failed": mesos_pb2.TASK_FAILED, "killed": mesos_pb2.TASK_KILLED, "lost": mesos_pb2.TASK_LOST, "revoked": mesos_pb2.TASK_LOST,
+}  # fmt: skip
 """Mesos' states of updates; partition-aware frameworks get TASK_GONE for TASK_LOST."""
 LOSSES = {
     "lost": (TaskStatus.REASON_AGENT_REMOVED, "its agent was lost"),
@@ -46,10 +41,10 @@ def of_update(launched: Launched, task: str, update: Update, framework: Framewor
     if update.said and update.what not in LOSSES:
         told = json_format.Parse(update.said, TaskStatus(), ignore_unknown_fields=True)
         told.task_id.value, told.agent_id.value, told.executor_id.value = task, launched.node, launched.executor or task
-        told.uuid = events.uuid_of(launched.job, update.number)
+        told.uuid = events.UUID.pack(launched.job, update.number)
         return told
     told = events.status(task, state_of(update.what, framework), launched.node, *_why(update, launched), wall(update.at))
-    told.uuid, told.source = events.uuid_of(launched.job, update.number), TaskStatus.SOURCE_AGENT
+    told.uuid, told.source = events.UUID.pack(launched.job, update.number), TaskStatus.SOURCE_AGENT
     if update.what not in LOSSES and not launched.executor:  # the executor of a command is named after its task
         told.source, told.executor_id.value = TaskStatus.SOURCE_EXECUTOR, task
     return told

@@ -23,11 +23,11 @@ from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused
 from fairlead.service.api.requests import LARGEST_ENVIRONMENT
 from fairlead.service.mesos import checks, fetch
+from fairlead.service.mesos.descriptions import LONGEST_ID, LONGEST_SECONDS
 from fairlead.service.mesos.encoding import JSON, as_json, encode
 from fairlead.service.mesos.messages.mesos_pb2 import CommandInfo, Environment, ExecutorInfo, HealthCheck, Resource, TaskInfo
 from fairlead.service.mesos.resources import request_of, wrong_path
 
-LONGEST_ID = 255
 GRACE = 5.0
 """Seconds that an executor has to end, by default."""
 TOKEN = "MESOS_EXECUTOR_AUTHENTICATION_TOKEN"  # noqa: S105 its name
@@ -37,8 +37,6 @@ GROUP = "MESOS_LAUNCH_GROUP"
 MOST_URIS = 1000
 MOST_FETCHED = 16 * 2**30
 """Bytes that are downloaded and unpacked for a task without a disk demand."""
-LONGEST_WAIT = 2**63 / 1e9
-"""The most seconds that 64 bits hold in nanoseconds, as in Mesos."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TASK_ID = re.compile(r"[^\x00-\x20/\x7f]+")
 
@@ -110,8 +108,8 @@ def _checking(info: TaskInfo, home: Home, grace: float | None) -> list[str]:
         "grace_period": check.grace_period_seconds,
     }
     for name, value in asked.items():
-        if not (isinstance(value, float | int) and 0 <= value <= LONGEST_WAIT):
-            raise Refused(f"health check: {name}: {value}: use 0 to {int(LONGEST_WAIT)} seconds")
+        if not (isinstance(value, float | int) and 0 <= value <= LONGEST_SECONDS):
+            raise Refused(f"health check: {name}: {value}: use 0 to {int(LONGEST_SECONDS)} seconds")
     asked["failures"] = check.consecutive_failures
     asked |= {"argv": _checking_argv(check), "env": _variables(check.command)}
     asked |= _to_tell(info, home)
