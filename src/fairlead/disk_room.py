@@ -4,7 +4,7 @@ Below the *floor*, tasks that write output are paused and nothing new is accepte
 space is for the journal. If other programs fill even that, the *reserve* is released: a file that only occupies space, released
 in pieces so that other writers do not get all of it. Ending tasks, cancelling, draining and stopping write little, and go on.
 
-It imports only the standard library, because the tasks' supervisor uses it.
+It needs only the standard library, because the tasks' supervisor uses it.
 """
 
 import os
@@ -12,6 +12,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from fairlead.descriptors import opened
 
 LARGEST_FLOOR = 64 * 2**20
 """Bytes of the floor; on a small disk the floor is a sixteenth of the disk."""
@@ -118,14 +120,10 @@ class Reserve:
 
     def _take(self, size: int) -> None:
         """Grow the file as far as there is space; a race with other writers shows at the next check."""
-        with suppress(OSError):
-            file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            try:
-                with suppress(OSError):
-                    os.posix_fallocate(file, 0, size)
-                self.held = os.fstat(file).st_size
-            finally:
-                os.close(file)
+        with suppress(OSError), opened(self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600) as file:
+            with suppress(OSError):
+                os.posix_fallocate(file, 0, size)
+            self.held = os.fstat(file).st_size
 
 
 def _size(size: int) -> str:

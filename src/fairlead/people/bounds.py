@@ -9,6 +9,7 @@ Requests have a rate per second with a burst. A refusal states when to retry.
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import reduce
 from typing import NamedTuple
 
 from msgspec.structs import asdict, replace
@@ -77,9 +78,7 @@ def _said(rules: Rules, leaf: str) -> list[tuple[str, Bounds]]:
 
 
 def _check(bounds: Bounds, has: Load, new: Iterable[Load], where: str) -> None:
-    total = has
-    for load in new:
-        total = total.plus(load)
+    total = reduce(Load.plus, new, has)
     for most, count, what in (
         (bounds.jobs, total.jobs, "jobs that have not ended"),
         (bounds.tasks, total.tasks, "tasks of jobs that have not ended"),
