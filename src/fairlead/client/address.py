@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from fairlead.client.service_error import ServiceError
 from fairlead.data_folder import SYSTEM_SOCKET, home_folder, mark_of, socket_of
+from fairlead.failure import failing
 from fairlead.locks import holding
 from fairlead.sockets import MAPPED, in_table, is_loopback, listeners, socket_name, uid_of_peer
 
@@ -22,7 +24,7 @@ LOCALHOST = ("127.0.0.1", "::1")
 """The addresses of `localhost`."""
 
 
-class NotTrusted(RuntimeError):
+class NotTrusted(ServiceError):
     """A server that is, or may be, not the scheduler; the message gives the reason and the remedy."""
 
 
@@ -109,10 +111,8 @@ def trusted_host(host: str, port: int) -> str:
 def tls_context() -> ssl.SSLContext:
     """Return the context for remote servers, with the CAs of the system or of $FAIRLEAD_CA. Raises NotTrusted."""
     own = os.environ.get("FAIRLEAD_CA")
-    try:
+    with failing(f"FAIRLEAD_CA={own}: no certificates: ", OSError, to=NotTrusted):
         return ssl.create_default_context(cafile=own or None)
-    except (OSError, ssl.SSLError) as error:
-        raise NotTrusted(f"FAIRLEAD_CA={own}: no certificates: {error.strerror or error}") from None
 
 
 def _address_of(url: str) -> Address:

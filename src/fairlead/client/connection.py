@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
-from fairlead.client.address import NotTrusted, connect_to, find, is_local_port, is_starting, tls_context, trusted_host
+from fairlead.client.address import connect_to, find, is_local_port, is_starting, tls_context, trusted_host
 from fairlead.client.service_error import ServiceError
 from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder
 
@@ -58,11 +58,8 @@ class Connection(contextlib.AbstractContextManager["Connection"]):
         self._answered = False
         self._idle: deque[HTTPConnection] = deque(maxlen=MOST_IDLE)
         self._process = os.getpid()
-        try:
-            self.address = find(home)
-            self._tls = tls_context() if self.address.tls else None
-        except NotTrusted as error:
-            raise ServiceError(str(error)) from None
+        self.address = find(home)
+        self._tls = tls_context() if self.address.tls else None
 
     def get(self, path: str, **query: Any) -> Any:
         """GET a JSON document; parameters that are None are omitted."""
@@ -124,8 +121,6 @@ class Connection(contextlib.AbstractContextManager["Connection"]):
                 after = response.headers.get("Retry-After", "")
                 least = min(float(after) if after.isdigit() else 0.0, max(0.0, until - time.monotonic()))
                 time.sleep(least + random.uniform(0.05, 0.5))  # noqa: S311 spreads the retries of many clients
-            except NotTrusted as error:
-                raise ServiceError(str(error)) from None
             except (HTTPException, OSError) as error:
                 if not self._answered or time.monotonic() > until:
                     raise self._unreachable(error) from None
@@ -148,7 +143,7 @@ class Connection(contextlib.AbstractContextManager["Connection"]):
             time.sleep(0.02)
 
     def _exchange(self, method: str, path: str, headers: dict[str, str], body: Body | None) -> tuple[HTTPResponse, bytes]:
-        """Send one request, over an idle connection or a new one. Raises NotTrusted, HTTPException, OSError."""
+        """Send one request, over an idle connection or a new one. Raises ServiceError, HTTPException, OSError."""
         connection = self._open()
         try:
             connection.request(method, path, body, headers)
