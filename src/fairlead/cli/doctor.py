@@ -52,8 +52,6 @@ MOST_SCALED = 3
 MOUNTS = Path("/proc/self/mountinfo")
 
 How = Literal["well", "look", "wrong"]
-
-
 Found = tuple[How, str] | tuple[How, str, str]
 """The result of a check: the state of its subject, what was found, and a remedy."""
 
@@ -96,6 +94,8 @@ def examine_all(home: Path, shared: bool = False) -> list[Finding]:
     for check in checks:
         try:
             found.append(Finding(check.__name__[1:], *check(home)))
+        except ServiceError:
+            found.append(Finding(check.__name__[1:], "well", NO_SCHEDULER))
         except OSError as error:
             what = f"cannot be checked: {error.strerror or error}"
             found.append(Finding(check.__name__[1:], "wrong", what, f"run this as the owner of {home}, or as root"))
@@ -184,20 +184,16 @@ def _scheduler(home: Path) -> Found:
 
 
 def _asked(home: Path, what: str) -> Any:
-    """Ask the scheduler for its queues, nodes or status; None if it does not answer, which `_scheduler` reports."""
-    with suppress(ServiceError), Connection(home, retry_seconds=0, timeout=15) as connection:
+    """Ask the scheduler for its queues, nodes or status. Raises ServiceError if it does not answer: `_scheduler` reports that."""
+    with Connection(home, retry_seconds=0, timeout=15) as connection:
         return connection.get(f"/v1/{what}")
-    return None
 
 
 def _guarantees(home: Path) -> Found:
     """Ask the scheduler which guarantees are scaled, because all together exceed what there is now."""
-    answer = _asked(home, "queues")
-    if answer is None:
-        return "well", NO_SCHEDULER
     scaled = [
         f"{queue['name']} has {round_quantity(name, queue['guarantee'].get(name, 0))} of {round_quantity(name, amount)} {name}"
-        for queue in answer["queues"]
+        for queue in _asked(home, "queues")["queues"]
         for name, amount in queue["declared_guarantee"].items()
         if queue["guarantee"].get(name, 0) < amount
     ]
@@ -223,10 +219,7 @@ def _supervisor(home: Path) -> Found:
 
 def _output(home: Path) -> Found:
     """Ask the scheduler: only its environment may have the credentials of the storage."""
-    status = _asked(home, "status")
-    if status is None:
-        return "well", NO_SCHEDULER
-    output = status.get("output")
+    output = _asked(home, "status").get("output")
     if output is None:
         return "well", "stays on the nodes, without a copy elsewhere"
     waiting = f"that of {output['waiting']:,} tasks is still to be copied"
@@ -246,10 +239,12 @@ def _ray(home: Path) -> Found:
     except ImportError:
         return "wrong", "Ray is not installed here", "pip install 'fairlead[ray]'"
     what = f"Ray {version('ray')} at {address}, {len(names)} nodes"
-    answer = _asked(home, "nodes")
-    nodes = answer["nodes"] if answer is not None else []
+    try:
+        nodes = _asked(home, "nodes")["nodes"]
+    except ServiceError:
+        return "well", what
     heard = [each["name"] for each in nodes if each["status"] != "lost" and each["silent"] is None]
-    if missing := [name for name in names if answer is not None and name not in heard]:
+    if missing := [name for name in names if name not in heard]:
         what += f"; no contact with the supervisor on {', '.join(missing[:3])}{' and others' * (len(missing) > 3)}"
         helps = f"check that it runs, the network, and that the same fairlead is installed; see {home}/log and {home}/ray.log"
         return "wrong", what, helps
@@ -258,10 +253,7 @@ def _ray(home: Path) -> Found:
 
 def _nodes(home: Path) -> Found:
     """Ask the scheduler for the nodes that connect to it: who is lost or silent, and whose version or clock differs."""
-    answer = _asked(home, "nodes")
-    if answer is None:
-        return "well", NO_SCHEDULER
-    nodes = answer["nodes"]
+    nodes = _asked(home, "nodes")["nodes"]
     found = {
         "lost": [node["name"] for node in nodes if node["status"] == "lost"],
         "silent": [
