@@ -110,13 +110,10 @@ class WarmWorkers:
         self._idle.append(worker)
         return True
 
-    def dismiss(self) -> None:
-        self._dismiss(self._idle)
-
     def watch(self) -> None:
         """End those that waited too long, do not stand still, or whose session was closed."""
         now = time.monotonic()
-        self._dismiss(
+        self.dismiss(
             [w for w in self._idle if now - w.idle_since > IDLE_FOR or not self._is_stopped(w) or not _is_open(w.session)]
         )
 
@@ -132,8 +129,9 @@ class WarmWorkers:
     def _is_stopped(self, worker: Worker) -> bool:
         return self._groups.used(worker.group).cpu - worker.used <= MOST_IDLE_CPU
 
-    def _dismiss(self, workers: list[Worker]) -> None:
-        for worker in list(workers):
+    def dismiss(self, workers: list[Worker] | None = None) -> None:
+        """End idle workers, by default all."""
+        for worker in list(self._idle if workers is None else workers):
             self._hang_up_on(worker)
             self._groups.kill(worker.group)
             self._idle.remove(worker)
