@@ -86,9 +86,8 @@ def make_home(home: Path) -> None:
     home.chmod(0o700)
     for path in home.iterdir():
         if path.lstat().st_uid != me:
-            raise PermissionError(
-                f"{path}: belongs to uid {path.lstat().st_uid}, so this scheduler did not make it: move it away"
-            )
+            message = f"{path}: belongs to uid {path.lstat().st_uid}, so this scheduler did not make it: move it away"
+            raise PermissionError(message)
 
 
 def check_folder(folder: Path, what: Path) -> None:

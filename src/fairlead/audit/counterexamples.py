@@ -334,9 +334,8 @@ def _smaller(case: Case, least: int) -> Iterator[Case]:
 
 
 def _less(number: int, least: int) -> list[int]:
-    return [
-        x for x in dict.fromkeys((least, number // 2, number * 3 // 4, number - number % 10, number - 1)) if least <= x < number
-    ]
+    tried = dict.fromkeys((least, number // 2, number * 3 // 4, number - number % 10, number - 1))
+    return [x for x in tried if least <= x < number]
 
 
 def _without_user(case: Case, i: int) -> Case:

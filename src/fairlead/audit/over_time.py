@@ -190,9 +190,8 @@ class OverTime:
             column = int(self.of[q].argmax()) if self.of.shape[1] else 0
             amounts = (self.sums[q, :, column] if self.sums.shape[2] else self.sums[q].sum(axis=1)) / 3600
             entitled, got = float(amounts[ENTITLED]), float(amounts[GOT])
-            through = {
-                name: float(x) for name, x in zip(REASONS, amounts[_WIDTH:], strict=True) if x > 1e-9 * max(entitled, 1e-300)
-            }
+            by_reason = zip(REASONS, amounts[_WIDTH:], strict=True)
+            through = {name: float(x) for name, x in by_reason if x > 1e-9 * max(entitled, 1e-300)}
             share_hours = float(self.of[q].sum()) / 3600
             short = entitled - got
             share_short = share_hours * (short / entitled) if entitled > 0 else 0.0
@@ -235,7 +234,6 @@ class OverTime:
             at.append(some[0][0])
             entitled.append(sums[0, rows] / max(total, 1e-300))
             got.append(sums[1, rows] / max(total, 1e-300))
-        columns = zip(
-            chosen, np.array(entitled).reshape(len(at), len(rows)).T, np.array(got).reshape(len(at), len(rows)).T, strict=True
-        )
+        shares = (np.array(each).reshape(len(at), len(rows)).T for each in (entitled, got))
+        columns = zip(chosen, *shares, strict=True)
         return {"at": at, "queues": [{"name": n, "entitled": e.tolist(), "got": g.tolist()} for n, e, g in columns]}

@@ -100,9 +100,8 @@ def _value(where: str, name: str, value: Any) -> Any:
                 raise Failure(f"{where}: {name}: {why}: {shortened(value)}") from None
             with suppress(ValueError):
                 if name == "command" and (signs := [word for word in shlex.split(value, posix=False) if word in SHELL_SIGNS]):
-                    raise Failure(
-                        f"{where}: command: no shell reads {signs[0]}: write {shortened(f'sh -c {shlex.quote(value)}')}"
-                    )
+                    message = f"{where}: command: no shell reads {signs[0]}: write {shortened(f'sh -c {shlex.quote(value)}')}"
+                    raise Failure(message)
             return words
         if isinstance(value, dict) and name in LISTS and all(isinstance(each, str) for each in value.values()):
             return [f"{key}={each}" for key, each in value.items()]

@@ -262,9 +262,8 @@ def _follow(
         raise
     except standard_input.InputLost:
         connection.post(f"/v1/jobs/{job}/cancel", {})
-        raise Failure(
-            f"job {job} was stopped, and a restart could not read the same input from a pipe again: it is cancelled"
-        ) from None
+        message = f"job {job} was stopped, and a restart could not read the same input from a pipe again: it is cancelled"
+        raise Failure(message) from None
 
 
 def _end(job: int, output: TaskOutput, number: int) -> NoReturn:

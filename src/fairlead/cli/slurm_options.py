@@ -132,9 +132,8 @@ def nodes(options: Options) -> int:
         raise Failure(f"{where}: write a number")
     found = int(match[1])
     if found > 1 and count(options, "ntasks", found * count(options, "ntasks-per-node")) != found:
-        raise Failure(
-            f"{where}: a script runs on several nodes only with one task on each: use --ntasks-per-node=1, or --nodes=1"
-        )
+        message = f"{where}: a script runs on several nodes only with one task on each: use --ntasks-per-node=1, or --nodes=1"
+        raise Failure(message)
     return found
 
 

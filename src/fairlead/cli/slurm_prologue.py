@@ -46,14 +46,12 @@ def check_body(path: str, text: str, options: Options, command: list[str], prolo
             )
         for number in re.findall(r"\s(?:-[nN] ?|--ntasks[= ]|--nodes[= ])([0-9]+)", match[2]) if several_nodes else ():
             if int(number) != nodes(options):
-                raise Failure(
-                    f"{where}: would start on {number} of the nodes, and starts on each here: omit it, or use --nodes=1"
-                )
+                message = f"{where}: would start on {number} of the nodes, and starts on each here: omit it, or use --nodes=1"
+                raise Failure(message)
         if Path(command[0]).name != "bash":
             raise Failure(f"{where}: only scripts of bash have it here: omit it, or begin with #!/bin/bash")
-    for match in re.finditer(
-        COMMAND.format(r"scontrol(?!\s+show\s+hostname)|squeue|sacct|sbatch|scancel|sinfo|sstat"), text, re.MULTILINE
-    ):
+    others = COMMAND.format(r"scontrol(?!\s+show\s+hostname)|squeue|sacct|sbatch|scancel|sinfo|sstat")
+    for match in re.finditer(others, text, re.MULTILINE):
         found.append(f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {match[1]}: is no command here")
     for name in sorted({*re.findall(r"\$\{?(SLURM\w+)", text)} - {*re.findall(r"SLURM\w+", prologue)}):
         found.append(f"{path}: ${name}: is not set here")

@@ -137,9 +137,8 @@ class Connection(contextlib.AbstractContextManager["Connection"]):
         self._on_starting()
         while is_starting(socket):
             if time.monotonic() > until:
-                raise ServiceError(
-                    f"the scheduler at {socket} is starting: try again, or wait longer with `fairlead --wait SECONDS`"
-                )
+                message = f"the scheduler at {socket} is starting: try again, or wait longer with `fairlead --wait SECONDS`"
+                raise ServiceError(message)
             time.sleep(0.02)
 
     def _exchange(self, method: str, path: str, headers: dict[str, str], body: Body | None) -> tuple[HTTPResponse, bytes]:
@@ -178,9 +177,8 @@ class Connection(contextlib.AbstractContextManager["Connection"]):
     def _unreachable(self, error: Exception) -> ServiceError:
         where = self.address
         if isinstance(error, ssl.SSLError):
-            return ServiceError(
-                f"{where.host}:{where.port}: its certificate is not trusted ({error}): name the certificate's CA with FAIRLEAD_CA"
-            )
+            why = f"its certificate is not trusted ({error}): name the certificate's CA with FAIRLEAD_CA"
+            return ServiceError(f"{where.host}:{where.port}: {why}")
         cause = error if isinstance(error, OSError) else OSError(str(error))
         if isinstance(cause, PermissionError):
             return ServiceError(f"{where.socket}: permission denied: it is another user's scheduler")

@@ -45,9 +45,8 @@ def _unpack(data: bytes, root: Path) -> list[str]:
                 raise tarfile.TarError(f"they are larger than {MOST_BYTES >> 20} MiB")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
-            with os.fdopen(
-                os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, member.mode & 0o777), "wb"
-            ) as file:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with os.fdopen(os.open(path, flags, member.mode & 0o777), "wb") as file:
                 shutil.copyfileobj(content, file)
             os.utime(path, (member.mtime, member.mtime))
             written.append(member.name)

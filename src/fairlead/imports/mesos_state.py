@@ -134,9 +134,8 @@ def _fetch(place: str) -> dict[str, Any]:
     url, who = _parts(place)
     headers = urllib3.make_headers(basic_auth=unquote(who)) if who else None
     try:
-        answer = urllib3.request(
-            "GET", url, headers=headers, timeout=TIMEOUT, retries=urllib3.Retry(2, redirect=5), preload_content=False
-        )
+        retries = urllib3.Retry(2, redirect=5)
+        answer = urllib3.request("GET", url, headers=headers, timeout=TIMEOUT, retries=retries, preload_content=False)
         body = answer.read(LARGEST + 1)
         answer.release_conn()
     except urllib3.exceptions.HTTPError as error:

@@ -199,9 +199,8 @@ def _write_root(found: _Import, rules: list[Rule], submit: list[str]) -> None:
         if word in root.settings:
             found.leave_out(root.settings[word], "the root has the whole cluster")
     if "maxContainerAllocation" in root.settings:
-        found.leave_out(
-            root.settings["maxContainerAllocation"], "YARN ignores it for the root too; see yarn.scheduler.maximum-allocation"
-        )
+        why = "YARN ignores it for the root too; see yarn.scheduler.maximum-allocation"
+        found.leave_out(root.settings["maxContainerAllocation"], why)
     _put_apps(found, block, root.settings.get("maxRunningApps"))
     _put_largest(found, block)
     _put_people(found, block, root, submit)
@@ -230,9 +229,8 @@ def _write_queue(found: _Import, queue: YarnQueue, above: list[str], rules: list
     if "minResources" in settings:
         declared = found.amounts(settings["minResources"])
         least = no_more_than(declared, limit)
-        block.put(
-            "guarantee", written(least), _source(settings["minResources"]) + ", which the maximum bounds" * (least != declared)
-        )
+        bounded = ", which the maximum bounds" * (least != declared)
+        block.put("guarantee", written(least), _source(settings["minResources"]) + bounded)
     if most:
         block.put("limit", written(limit), _source(most))
     if "maxContainerAllocation" in settings:

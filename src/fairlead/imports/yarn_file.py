@@ -174,9 +174,8 @@ def read_allocations(path: Path) -> Allocations:
     queues = top.named(*QUEUE_NAMES)
     roots = [each for each in queues if each.attributes.get("name", "").strip() == "root"]
     if roots and len(queues) > 1:
-        found.wrong(
-            next(each.line for each in queues if each is not roots[0]), "a root queue contains all others: move this one into it"
-        )
+        line = next(each.line for each in queues if each is not roots[0])
+        found.wrong(line, "a root queue contains all others: move this one into it")
     found.root = _queue(found, roots[0] if roots else Element("queue", top.line, {}, children=queues), "")
     for child in top.children:
         word = ALIASES.get(child.name, child.name)

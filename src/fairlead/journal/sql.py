@@ -143,9 +143,8 @@ class SqlStore:
         """Refuse a journal that is not its head's; to write, also one without a head, a copy, and one with fewer starts."""
         known, writes = self._known, self._head is not None
         if writes and known is None and any(self.extent()):
-            raise store.Damaged(
-                self.name, f"{head.path_of(self.path).name}, which records its last fact, is missing or unreadable"
-            )
+            why = f"{head.path_of(self.path).name}, which records its last fact, is missing or unreadable"
+            raise store.Damaged(self.name, why)
         if writes and head.is_of_another(known, self.path):  # the original may have a running scheduler
             raise store.JournalError(
                 f"{self.name}: this is a copy of a journal: if the scheduler of the other runs, tasks would run twice; "
@@ -207,9 +206,8 @@ class SqlStore:
             shutil.rmtree(kept, ignore_errors=True)
             fresh.rename(kept)
         except (OSError, sqlite3.DatabaseError) as error:
-            raise store.JournalError(
-                f"{self.name}: cannot be copied before its upgrade: {error}: free space on its disk"
-            ) from None
+            message = f"{self.name}: cannot be copied before its upgrade: {error}: free space on its disk"
+            raise store.JournalError(message) from None
         log.info(
             "the journal of fairlead %s gets format %d; `fairlead journal rollback` puts it back as it was",
             self.writer,
@@ -229,9 +227,8 @@ class SqlStore:
         except OSError:
             there = False
         if not there or (self._head and not self._head.is_in_place()):
-            raise store.JournalFull(
-                f"{self.name}: it or its head was moved or deleted while in use: restore it, or stop the scheduler"
-            )
+            message = f"{self.name}: it or its head was moved or deleted while in use: restore it, or stop the scheduler"
+            raise store.JournalFull(message)
         self._log_still_there()
 
     def _log_still_there(self) -> None:
@@ -356,9 +353,8 @@ class SqlStore:
             with self._slice() as saving:
                 rows = saving.execute(query, values).fetchall()
                 sizes = accumulate(size for _, size in rows)
-                saving.executemany(
-                    drop, [(row,) for (row, size), total in zip(rows, sizes, strict=True) if total <= max(size, 4 * _SLICE)]
-                )
+                some = [(row,) for (row, size), total in zip(rows, sizes, strict=True) if total <= max(size, 4 * _SLICE)]
+                saving.executemany(drop, some)
             if not rows:
                 return
             yield

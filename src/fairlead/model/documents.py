@@ -165,18 +165,16 @@ def _read_ports(value: object) -> specs.Ranges:
         ends = re.fullmatch(r" *(\d{1,5})(?:-(\d{1,5}))? *", part)
         first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (1, 0)
         if not (found[-1][1] if found else 0) < first <= last < 2**16:
-            raise ValueError(
-                f'{value!r} is not a list of ports: write "31000-32000", with commas between ranges, in order; "" for none'
-            )
+            message = f'{value!r} is not a list of ports: write "31000-32000", with commas between ranges, in order; "" for none'
+            raise ValueError(message)
         found.append((first, last))
     return found
 
 
 def check_node_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,252}", name):
-        raise ValueError(
-            f"{name[:253]!r} is not a node name: use at most 253 letters, digits and . _ : -, first a letter, digit or _"
-        )
+        message = f"{name[:253]!r} is not a node name: use at most 253 letters, digits and . _ : -, first a letter, digit or _"
+        raise ValueError(message)
     return name
 
 
@@ -364,9 +362,8 @@ def _header_hint(kind: type[BaseModel], error: Any) -> str:
 
 def _tables(kind: type[BaseModel]) -> dict[str, type[BaseModel]]:
     """Return the tables that a table may have, by key."""
-    types = (
-        (name, each) for name, field in kind.model_fields.items() for each in (field.annotation, *get_args(field.annotation))
-    )
+    fields = kind.model_fields.items()
+    types = ((name, each) for name, field in fields for each in (field.annotation, *get_args(field.annotation)))
     return {name: each for name, each in types if isinstance(each, type) and issubclass(each, BaseModel)}
 
 

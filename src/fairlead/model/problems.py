@@ -288,9 +288,8 @@ def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
         path = Path(source)
         text, raw = documents.read_table(path)
     if "queue" in raw and "user" not in raw:
-        raise documents.DocumentError(
-            f"{path}: is a scheduler's configuration: an allocation problem has [[user]] in place of [[queue]]"
-        )
+        why = f"{path}: is a scheduler's configuration: an allocation problem has [[user]] in place of [[queue]]"
+        raise documents.DocumentError(why)
     document = documents.validated(ProblemDocument, path, text, raw)
     for location, message in _faults(document):
         raise documents.DocumentError(documents.fault(path, text, location, message, ""))
@@ -336,9 +335,8 @@ def as_problem(problem: Any) -> Problem:
     if isinstance(problem, Problem):
         return problem
     if not isinstance(problem, str | Path | Mapping):
-        raise documents.DocumentError(
-            f"{arrays.shown(problem)} is not a problem: give a Problem, a path, or a document as a dictionary"
-        )
+        message = f"{arrays.shown(problem)} is not a problem: give a Problem, a path, or a document as a dictionary"
+        raise documents.DocumentError(message)
     return read_problem(Path(problem) if isinstance(problem, str) else problem)
 
 

@@ -154,9 +154,8 @@ def format_quantity(resource: str, base: int) -> str:
     if resource not in BYTE_RESOURCES:
         return str(base // 1000) if base % 1000 == 0 else f"{base}m"
     fits = [(suffix, int(_FACTORS[suffix])) for suffix in ("Ti", "Gi", "Mi", "Ki", "T", "G", "M", "k")]
-    return min(
-        (f"{base // factor}{suffix}" for suffix, factor in fits if base and base % factor == 0), key=len, default=str(base)
-    )
+    written = (f"{base // factor}{suffix}" for suffix, factor in fits if base and base % factor == 0)
+    return min(written, key=len, default=str(base))
 
 
 def round_quantity(resource: str, base: int) -> str:

@@ -196,9 +196,8 @@ def check_acts(rules: Rules, caller: Caller, number: int, job: Job) -> None:
             raise Forbidden(f"{_token_for(caller)}, and job {number} is in queue {holds_jobs_of(job.queue)!r}")
         whose = f"{job.user}'s" if sees_names(rules, caller, job) else "another person's"
         queue = written(seen_queue(rules, caller, job.queue))
-        raise Forbidden(
-            f"job {number} is {whose}: only they and the admins of queue {queue!r} may do that, not {caller.person.name}"
-        )
+        message = f"job {number} is {whose}: only they and the admins of queue {queue!r} may do that, not {caller.person.name}"
+        raise Forbidden(message)
 
 
 def check_operates(rules: Rules, caller: Caller) -> None:

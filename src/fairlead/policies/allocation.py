@@ -228,9 +228,8 @@ def allocate(
     problem = as_problem(problem)
     chosen = _chosen(policy, placement)
     if not len(problem.users):
-        return Allocation(
-            problem.floats(), chosen.name, contract.Division(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
-        )
+        nobody = contract.Division(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return Allocation(problem.floats(), chosen.name, nobody)
     _check_policy(problem, chosen, discrete)
     numbers, steps = problem.exact() if exact or discrete else problem.floats(), list[Step]()
     if discrete and isinstance(chosen, contract.OrderingPolicy):
@@ -253,9 +252,8 @@ def _check_policy(problem: Problem, chosen: contract.DividingPolicy, discrete: b
             raise contract.PolicyError(f"{chosen.name}: has no order for indivisible tasks: leave out discrete")
         return
     if problem.machines is not None and not isinstance(chosen, ByFilling):
-        raise contract.PolicyError(
-            f"{chosen.name}: divides only machines that are alike, without constraints: use drf, tsf or asset"
-        )
+        message = f"{chosen.name}: divides only machines that are alike, without constraints: use drf, tsf or asset"
+        raise contract.PolicyError(message)
     if not hasattr(chosen, "divide"):
         raise contract.PolicyError(f"{chosen.name}: gives whole tasks only: ask for discrete")
 

@@ -25,9 +25,8 @@ def check_half_life(half_life: float, least: float = 0.0) -> float:
         It is not; the message says what to write.
     """
     if not least <= half_life < math.inf or half_life == 0:
-        raise PolicyError(
-            f"a half-life of {half_life:g} s turns fairness over time off: write {max(1.0, least):g} s or more, such as 7d"
-        )
+        message = f"a half-life of {half_life:g} s turns fairness over time off: write {max(1.0, least):g} s or more, such as 7d"
+        raise PolicyError(message)
     return half_life
 
 

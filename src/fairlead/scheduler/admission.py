@@ -232,9 +232,8 @@ def _check_waits(state: State, job: Job, new: Mapping[int, Job]) -> None:
     other = new.get(number) or state.index.specs[number]
     places = other.work.places_of([job.work.known_as(place) for place in range(job.tasks)], other.tasks)
     if -1 in places:
-        raise Refused(
-            f"after: job {number} has no task {job.work.known_as(places.index(-1))}: index needs the same indices in both"
-        )
+        message = f"after: job {number} has no task {job.work.known_as(places.index(-1))}: index needs the same indices in both"
+        raise Refused(message)
 
 
 def check_job(state: State, job: Job, limits: bool = True, had: Set[str] = frozenset()) -> None:
@@ -481,9 +480,8 @@ def again(state: State, number: int, failed: bool) -> Job:
     if job.work.call is not None:
         raise Refused(f"job {number} makes calls of a Python program: only that program can make them again")
     if job.work.export:
-        raise Refused(
-            f"job {number} used an environment kept only until it ended: submit it again from a shell with that environment"
-        )
+        message = f"job {number} used an environment kept only until it ended: submit it again from a shell with that environment"
+        raise Refused(message)
     tasks, work = job.tasks, replace(job.work, input="")
     if failed:
         first = int(state.jobs.first[row])

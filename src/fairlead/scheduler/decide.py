@@ -293,9 +293,8 @@ def _offered(state: State, now: float) -> list[Fact]:
         free = left_ports.setdefault(node, reservations.free_on(state, state.cluster.specs[node].name))
         ports = reservations.for_offer(state, f.members[who].leaves[role], free)
         left_ports[node] = reservations.without(free, ports)
-        offers.append(
-            Offer(f.last_offer + 1 + k, who, role, node, amount, apart, ports, reservations.cost_of_offer(state, leaf, now))
-        )
+        cost = reservations.cost_of_offer(state, leaf, now)
+        offers.append(Offer(f.last_offer + 1 + k, who, role, node, amount, apart, ports, cost))
     return [facts.OffersMade(at=now, offers=offers)]
 
 

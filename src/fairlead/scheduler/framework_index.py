@@ -235,9 +235,8 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
 
     def executor_on(self, who: str, name: str, node: str) -> int | None:
         """Return the job of a framework's executor on a node, if any."""
-        return next(
-            (job for job, each in self.executors.items() if (each.framework, each.name, each.node) == (who, name, node)), None
-        )
+        named = ((job, (each.framework, each.name, each.node)) for job, each in self.executors.items())
+        return next((job for job, names in named if names == (who, name, node)), None)
 
     def acknowledge(self, job: int, update: int) -> None:
         """Remove an acknowledged update; and the task, if it has ended and has no other."""

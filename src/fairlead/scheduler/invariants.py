@@ -191,9 +191,8 @@ def _check_role_reservations(state: State) -> list[tuple[str, int, I64]]:
             promised[at] = plus(promised.get(at, {}), amount)
     for node, here in f.role_reservations.items():
         for mark, reservation in here.items():
-            assert reservation.taken == has.pop((node, mark), {}), (
-                f"tasks do not use {reservation.taken} of reservation {mark} on {node}"
-            )
+            used = has.pop((node, mark), {})
+            assert reservation.taken == used, f"tasks do not use {reservation.taken} of reservation {mark} on {node}"
             assert reservation.offered == promised.pop((node, mark), {}), f"{reservation.offered} of {mark} is not offered"
             assert reservation.amount, f"reservation {mark} on {node} is empty"
             assert min(reservation.idle.values(), default=0) >= 0, f"reservation {mark} on {node} is used beyond its amount"

@@ -35,9 +35,8 @@ class Clock:
         self._begin = max(time.time() - now if known is None else known, not_before - now)
         if self._begin != known:
             try:
-                write_private(
-                    path, json.dumps({"boot": boot, "begin": self._begin, "check": _check(boot, self._begin)}), durable=True
-                )
+                kept = {"boot": boot, "begin": self._begin, "check": _check(boot, self._begin)}
+                write_private(path, json.dumps(kept), durable=True)
             except OSError as error:  # it works without; the next start uses the wall clock instead
                 log.warning("%s: cannot be written: %s", path, error.strerror)
 

@@ -56,9 +56,8 @@ class Reloading:
             facts += joined
             new, gone = sorted(there.keys() - here), sorted(here.keys() - there)
             missing += [f"node {name!r} is new in the file: restart the scheduler to add it" for name in new]
-            missing += [
-                f"node {name!r} is gone from the file, and still up: drain it, and restart the scheduler" for name in gone
-            ]
+            what = "is gone from the file, and still up: drain it, and restart the scheduler"
+            missing += [f"node {name!r} {what}" for name in gone]
         elif [*nodes] != [*self._started.nodes]:
             missing.append("[[node]]: with --engine ray, only the start reads these")
         for name in ("output", "page"):

@@ -318,9 +318,8 @@ def _refuse_unknown(state: State, drop: Sequence[str]) -> None:
         if name not in state.cluster.rows:
             known = sorted(spec.name for spec, gone in zip(state.cluster.specs, state.nodes.forgotten, strict=False) if not gone)
             some = ", ".join(known[:8]) + " and others" * (len(known) > 8) if known else "none"
-            raise EngineError(
-                f"there is no node {name} to drop: the journal knows {some}; name one of these, or leave out --drop-node"
-            )
+            message = f"there is no node {name} to drop: the journal knows {some}; name one of these, or leave out --drop-node"
+            raise EngineError(message)
 
 
 def _refuse_to_lose(state: State, known: Collection[str]) -> None:

@@ -321,9 +321,8 @@ class Sessions:
             return ""
         sent, waiting, at = session.counts
         ago = f"{time.monotonic() - at:.0f} s ago"
-        return (
-            f"a worker for Python calls: {ago} its program had {sent} call{'s' * (sent != 1)} at workers, and {waiting} waiting"
-        )
+        had = f"{sent} call{'s' * (sent != 1)} at workers, and {waiting} waiting"
+        return f"a worker for Python calls: {ago} its program had {had}"
 
     def close(self, name: str) -> None:
         """Forget a session and remove its folder, which ends its workers."""

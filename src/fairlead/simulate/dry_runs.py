@@ -131,9 +131,8 @@ def _arrivals(state: State, into: State, target: int, now: float) -> Arrivals:
     source = source[np.argsort(jobs.submitted_at[source], kind="stable")]
     group = jobs.home[source]
     gangs = np.flatnonzero(jobs.gang[source])
-    kinds = np.stack(
-        [column[source[gangs]] for column in (jobs.queue, jobs.priority, jobs.shape_row, jobs.tasks, jobs.revocable)], axis=1
-    )
+    columns = (jobs.queue, jobs.priority, jobs.shape_row, jobs.tasks, jobs.revocable)
+    kinds = np.stack([column[source[gangs]] for column in columns], axis=1)
     distinct, which = np.unique(kinds, axis=0, return_inverse=True)
     made = [ensure_group(into, (*key, bool(revocable))) for *key, revocable in distinct.tolist()]
     group[gangs] = np.array(made, np.int64)[which.reshape(-1)]

@@ -291,9 +291,8 @@ def _refuse(workload: Workload, refused: Bools) -> list[str]:
             check_queues(state, job_of(workload, job))
         except Refused as why:
             bad[kind] = True
-            notes.append(
-                f"{int((which == kind).sum()):,} of the jobs of {workload.leaves[workload.leaf[job]]} were refused: {why}"
-            )
+            count, leaf = int((which == kind).sum()), workload.leaves[workload.leaf[job]]
+            notes.append(f"{count:,} of the jobs of {leaf} were refused: {why}")
     refused |= bad[which]
     return notes
 
@@ -382,9 +381,8 @@ def _as_scheduled(workload: Workload, policy: str) -> tuple[Workload, str, list[
         return workload, policy, notes, False
     if policy == "slots":
         policy = f"slots:{_default_slots(workload)}:overcommit"
-        notes.append(
-            f"slots: {policy.split(':')[1]} a machine, as many median tasks as fit on the first; larger tasks overcommit"
-        )
+        many = policy.split(":")[1]
+        notes.append(f"slots: {many} a machine, as many median tasks as fit on the first; larger tasks overcommit")
     chosen: Any = find_policy(policy)
     assert isinstance(chosen, Slots)
     if any(isinstance(fact, ABOUT_NODES) for fact in changes):

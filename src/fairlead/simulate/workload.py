@@ -205,9 +205,8 @@ class Jobs:
         self, name: str, nodes: list[Node], queues: list[Queue], skipped: int = 0, notes: list[str] | None = None
     ) -> Workload:
         """Return the jobs as a workload, in order of submission."""
-        columns: dict[str, Any] = {
-            name: np.frombuffer(column, code) for (name, code), column in zip(_CODES.items(), self._columns.values(), strict=True)
-        }
+        kept = zip(_CODES.items(), self._columns.values(), strict=True)
+        columns: dict[str, Any] = {name: np.frombuffer(column, code) for (name, code), column in kept}
         lengths, duration = columns.pop("lengths"), np.frombuffer(self._duration, float)
         first = np.cumsum(lengths) - lengths
         longest = np.maximum.reduceat(duration, first) if len(first) else np.zeros(0)

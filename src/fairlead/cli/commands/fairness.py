@@ -223,9 +223,8 @@ def _audit(
     check_page("--report", report)
     read = read_problem(problem)
     if len(read.users) > MOST_USERS:
-        raise Failure(
-            f"{problem}: {len(read.users):,} users: an audit compares all pairs of users, and takes at most {MOST_USERS:,}"
-        )
+        message = f"{problem}: {len(read.users):,} users: an audit compares all pairs of users, and takes at most {MOST_USERS:,}"
+        raise Failure(message)
     if allocation is not None:
         found = [(allocation.name, audit_allocation(read, _read_tasks(allocation, read), discrete=discrete))]
     else:

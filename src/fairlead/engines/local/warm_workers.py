@@ -113,9 +113,8 @@ class WarmWorkers:
     def watch(self) -> None:
         """End those that waited too long, do not stand still, or whose session was closed."""
         now = time.monotonic()
-        self.dismiss(
-            [w for w in self._idle if now - w.idle_since > IDLE_FOR or not self._is_stopped(w) or not _is_open(w.session)]
-        )
+        over = [w for w in self._idle if now - w.idle_since > IDLE_FOR or not self._is_stopped(w) or not _is_open(w.session)]
+        self.dismiss(over)
 
     def ended(self, group: ProcessGroup) -> None:
         """Handle the end of a group's first process: if it was a worker, it takes no more calls."""

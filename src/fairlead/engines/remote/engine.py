@@ -179,9 +179,8 @@ class RemoteEngine:
         """Seconds since the start, by node, of nodes that may have tasks and have not said since then which run."""
         now = time.monotonic()
         with self._lock:
-            return {
-                m.name: now - m.expected_at for m in self._members.values() if m.believed and m.standing is MemberState.UNHEARD
-            }
+            expected = [m for m in self._members.values() if m.believed and m.standing is MemberState.UNHEARD]
+            return {member.name: now - member.expected_at for member in expected}
 
     def card_use(self, node: str) -> Mapping[int, contract.CardUse]:
         member = self._members.get(node)

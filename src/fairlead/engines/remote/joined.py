@@ -186,9 +186,8 @@ class JoinedEngine(RemoteEngine):
     def _admit(self, asked: Request) -> Answer:
         """Admit a machine. Raises NotAdmitted, or as `ask`."""
         if asked.protocol < OLDEST_PROTOCOL or asked.oldest > PROTOCOL:
-            raise NotAdmitted(
-                f"fairlead {asked.version} cannot talk to the scheduler's {fairlead.__version__}: install that there"
-            )
+            why = f"fairlead {asked.version} cannot talk to the scheduler's {fairlead.__version__}: install that there"
+            raise NotAdmitted(why)
         only = asked.account if self._as_people and asked.uid else ""
         if asked.account != self._account and not only:
             raise NotAdmitted(

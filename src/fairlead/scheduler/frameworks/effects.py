@@ -378,9 +378,8 @@ def _resources_reserved(state: State, fact: facts.ResourcesReserved) -> None:
     before = reservations.resources_reserved(state, fact)
     if before is not None and before.account and not fact.mark:
         leaf, room = reservations.leaf_of(state, before.role), state.nodes.free[fact.node]
-        cost = UNUSED_OFFER_FACTOR * _kept_from_others(
-            state, leaf, fact.node, vector(fact.amount, state.resources), room, fact.at
-        )
+        amount = vector(fact.amount, state.resources)
+        cost = UNUSED_OFFER_FACTOR * _kept_from_others(state, leaf, fact.node, amount, room, fact.at)
         _charge(state, leaf, before.account, cost * min(fact.at - before.since, state.settings.offer_timeout), fact.at)
 
 

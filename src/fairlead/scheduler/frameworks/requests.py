@@ -121,9 +121,8 @@ def _check_crowd(state: State, new: Sequence[str]) -> None:
     for name, count in Counter(above).items():
         below = sum(other.startswith(f"{name}/") for other in state.tree.names) + count
         if below > MOST_BELOW:
-            raise Refused(
-                f"queue {written(name)!r} would have {below} queues below it: {MOST_BELOW} at most, so use its roles again"
-            )
+            message = f"queue {written(name)!r} would have {below} queues below it: {MOST_BELOW} at most, so use its roles again"
+            raise Refused(message)
 
 
 def disconnect(state: State, who: str, now: float, not_before: float = 0.0) -> list[Fact]:
@@ -457,9 +456,8 @@ def suppress_all(state: State, now: float) -> list[Fact]:
 def _over_a_limit(state: State) -> Bools:
     """Return, per offer, whether a queue it counts in exceeds its limit of something offered."""
     queues, offers, n = state.queues, state.offers, state.offers.n
-    over = (queues.used[: queues.n] - queues.spare[: queues.n] > queues.limit[: queues.n]) & (
-        queues.limit[: queues.n] < UNLIMITED
-    )
+    limit = queues.limit[: queues.n]
+    over = (queues.used[: queues.n] - queues.spare[: queues.n] > limit) & (limit < UNLIMITED)
     found = np.zeros(n, np.bool_)
     if over.any():
         for row in range(1, queues.n):

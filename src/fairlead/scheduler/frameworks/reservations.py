@@ -239,9 +239,8 @@ def offers_of_reservations(state: State, worth: Mapping[str, int], now: float) -
             who, role = f.at[leaf]
             mine = idle_for(state, node, role, idle)
             total: Quantities = reduce(plus, mine.values(), {})
-            if any(total.get(name, 0) >= least for name, least in worth.items()) and not _is_refused(
-                f.refused_apart.get(leaf, []), node, mine, now
-            ):
+            is_worth = any(total.get(name, 0) >= least for name, least in worth.items())
+            if is_worth and not _is_refused(f.refused_apart.get(leaf, []), node, mine, now):
                 numbers, rest = for_offer(state, leaf, free), _rest_for(state, leaf, row)
                 cost = cost_of_offer(state, state.tree.rows[leaf], now)
                 made.append(Offer(f.last_offer + 1 + len(made), who, role, row, rest, mine, numbers, cost))

@@ -108,9 +108,8 @@ def _before_it(state: State, job: int) -> dict[str, Any]:
     found = [f"it comes after {' and '.join(texts)}"] if texts else []
     more = {"begins_at": waits.begins[job]} if job in waits.begins else {}
     if more:
-        found.append(
-            "its time to begin has not come" if spec.begin == more["begins_at"] else "it failed, and waits to start again"
-        )
+        is_first = spec.begin == more["begins_at"]
+        found.append("its time to begin has not come" if is_first else "it failed, and waits to start again")
     reason = "begin" if not texts else "dependency" if others else "singleton"
     return _answer(job, reason, "; ".join(found), after=behind, **more)
 

@@ -100,9 +100,8 @@ class Entrance:
             await answer(scope, receive, send)
             return
         try:
-            scope["caller"] = await self._authenticator.caller(
-                scope["peer"], headers.get(b"authorization", b"").decode("latin-1")
-            )
+            shown = headers.get(b"authorization", b"").decode("latin-1")
+            scope["caller"] = await self._authenticator.caller(scope["peer"], shown)
         except Stranger as stranger:
             scope["caller"] = stranger
         wait = self._wait(scope["caller"], COSTS.get((scope["method"], scope["path"]), 1))

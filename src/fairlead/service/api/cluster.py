@@ -244,9 +244,8 @@ def add_reports(api: APIRouter, client: StateClient, reports: JournalReports) ->
         """Audit current fairness, to within one task: who is below their share, and why; what reservations idle."""
         found, known = await client.read_seen(caller, lambda s, now: [audit_state(s, now), any_end_known(s, now)])
         queues = [by_wall_clock(row, client.clock) for row in found["queues"]]
-        return Json(
-            {**found, "queues": queues, "reservations": [promised(row, known, client.clock) for row in found["reservations"]]}
-        )
+        reservations = [promised(row, known, client.clock) for row in found["reservations"]]
+        return Json({**found, "queues": queues, "reservations": reservations})
 
     @api.get("/v1/audit/over-time", response_model=api_types.OverTimeInfo)
     async def audit_over_time(

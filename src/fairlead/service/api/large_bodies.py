@@ -72,9 +72,8 @@ def read(model: type[BaseModel], body: bytes) -> Any:
 
 def _lists(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
     """Return the fields of a model that are lists of models."""
-    kinds = {
-        name: get_args(field.annotation) for name, field in model.model_fields.items() if get_origin(field.annotation) is list
-    }
+    types = {name: field.annotation for name, field in model.model_fields.items()}
+    kinds = {name: get_args(kind) for name, kind in types.items() if get_origin(kind) is list}
     return {name: kind for name, (kind,) in kinds.items() if isinstance(kind, type) and issubclass(kind, BaseModel)}
 
 

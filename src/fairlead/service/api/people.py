@@ -46,9 +46,8 @@ def add_tokens(api: APIRouter, client: StateClient, audit_records: AuditRecords)
     async def tokens(caller: Known) -> Response:
         """The caller's tokens, or for root all, without their secrets."""
         everybody = rules_all(authenticator.rules, caller)
-        return Json(
-            {"tokens": [_told(each) for each in authenticator.tokens.all() if everybody or each.uid == caller.person.uid]}
-        )
+        seen = [each for each in authenticator.tokens.all() if everybody or each.uid == caller.person.uid]
+        return Json({"tokens": [_told(each) for each in seen]})
 
     @api.post("/v1/tokens", status_code=201, response_model=NewToken)
     async def new_token(request: TokenRequest, caller: Known) -> Response:

@@ -248,9 +248,8 @@ class Calls:
 
         def question(state: State, now: float) -> tuple[list[Fact], launching.AcceptResult]:
             self._calling(state, now, caller, call, stream)
-            launcher = launching.Launcher(
-                self._client.authenticator.rules, caller.caller, caller.name, self._unfinished, partial(self._tell, who)
-            )
+            rules, tell = self._client.authenticator.rules, partial(self._tell, who)
+            launcher = launching.Launcher(rules, caller.caller, caller.name, self._unfinished, tell)
             return launcher.launch(state, now, who, call.accept, asked)
 
         try:

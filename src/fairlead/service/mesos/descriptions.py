@@ -44,9 +44,8 @@ def to_framework(info: FrameworkInfo, person: Person, principal: str) -> Framewo
     if len(roles) > MOST_ROLES:
         raise Refused(f"{len(roles)} roles: {MOST_ROLES} at most")
     if not abs(info.failover_timeout) <= LONGEST_SECONDS:
-        raise Refused(
-            f"The framework failover_timeout ({info.failover_timeout:g}) is invalid: at most {LONGEST_SECONDS:.0f} seconds"
-        )
+        message = f"The framework failover_timeout ({info.failover_timeout:g}) is invalid: at most {LONGEST_SECONDS:.0f} seconds"
+        raise Refused(message)
     kept = FrameworkInfo()
     kept.CopyFrom(info)
     kept.user, kept.name = info.user or person.name, info.name

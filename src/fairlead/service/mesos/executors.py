@@ -323,9 +323,8 @@ class ExecutorCalls:
             raise CallRefused(400, "Framework cannot be found")
         if command is None and not numbers:
             raise CallRefused(400, "Executor cannot be found")
-        raise CallRefused(
-            401, "this executor's secret, MESOS_EXECUTOR_AUTHENTICATION_TOKEN, is needed: send 'Authorization: Bearer ...'"
-        )
+        why = "this executor's secret, MESOS_EXECUTOR_AUTHENTICATION_TOKEN, is needed: send 'Authorization: Bearer ...'"
+        raise CallRefused(401, why)
 
     async def go_on(self) -> None:
         """End executors that do not connect, for ever; first those that a scheduler before was ending."""

@@ -29,9 +29,8 @@ def with_weights(state: State, infos: Iterable[WeightInfo], now: float) -> Confi
     queues = dict(state.tree.declared)
     for info in infos:
         if not LEAST_WEIGHT <= info.weight <= LARGEST_WEIGHT:
-            raise Refused(
-                f"role {info.role!r}: weight {info.weight:g} is out of range: use {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
-            )
+            message = f"role {info.role!r}: weight {info.weight:g} is out of range: use {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
+            raise Refused(message)
         name = _declared(queues, info.role)
         queues[name] = replace(queues[name], weight=info.weight)
     return _configured(state, queues, now)

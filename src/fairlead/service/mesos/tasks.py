@@ -140,9 +140,8 @@ def _checking_argv(check: HealthCheck) -> list[str]:
     if kind == "HTTP":
         path, scheme = check.http.path or "/", check.http.scheme or "http"
         if not path.startswith("/") or any(not "!" <= each <= "~" for each in path) or scheme not in ("http", "https"):
-            raise Refused(
-                f"health check: {scheme}://127.0.0.1:{port}{path} is not valid: the path must be ASCII and begin with /"
-            )
+            message = f"health check: {scheme}://127.0.0.1:{port}{path} is not valid: the path must be ASCII and begin with /"
+            raise Refused(message)
         asked |= {"path": path, "scheme": scheme, "statuses": list(check.http.statuses)}
     return [sys.executable, "-I", "-S", checks.__file__, checks.PROBE, json.dumps(asked)]
 

@@ -101,9 +101,8 @@ class PageEntrance:
             return Response(text_of(path.rpartition("/")[2]), media_type=FILES[path], headers={"Cache-Control": "max-age=60"})
         uid = None if own else await uid_of_client(request.scope)  # with TLS, a proxy may be in between
         if not own and uid is None:
-            raise Intruder(
-                "an unknown account", "the kernel does not say whose connection this is: connect to 127.0.0.1 from this machine"
-            )
+            why = "the kernel does not say whose connection this is: connect to 127.0.0.1 from this machine"
+            raise Intruder("an unknown account", why)
         if path == SIGN_IN and method == "POST":
             return await self._enter(request, host, own, uid)
         caller = await self._caller(request, host, own, uid)

@@ -126,9 +126,8 @@ async def now(look: Look) -> dict[str, Any]:
     turns = sorted((each for each in fair["queues"] if each["turn"] is not None), key=lambda each: each["turn"])
     counts = {what: sum(each["status"] == what for each in nodes["nodes"]) for what in ("up", "draining", "lost")}
     root = found[0]
-    whole = [
-        {"name": n, "used": root["used"].get(n, 0), "total": t, "offered": root["offered"].get(n, 0)} for n, t in has.items()
-    ]
+    used, offered = root["used"], root["offered"]
+    whole = [{"name": n, "used": used.get(n, 0), "total": t, "offered": offered.get(n, 0)} for n, t in has.items()]
     return {
         "status": status, "root": root, "resources": whole, "chosen": chosen,
         "queues": _rows(shown, has, chosen), "more": len(leaves) - len(shown),
