@@ -419,7 +419,7 @@ cdef (i64, double) plan(View v, i64 b, i64 x, bint new, double now, double *cost
     - A line that is owed a whole task's work, and may stay (`_may_stay`), has room for which nothing idles, by ends of its own tasks and of
       all but those of who is owed more, and would lack some of their part. So room that was gathered stays together until who is owed as
       much has had it. Where one end would do, a `new` reservation beside others of the line is only this, unless the order serves others
-      first (`_is_beyond_turn`).
+      first (`_is_beyond_turn`). Where siblings do not go by their shares, their order stands.
     - Else ends count that leave it their room: of lines that do not wait, would have their part, or are not owed more and would then lack less.
     - Else ends of all but those who are owed more, and its own. If one end of any would do, it has that in its turn, unless it is owed a whole
       task's work; then its own do not count.
@@ -450,7 +450,7 @@ cdef (i64, double) plan(View v, i64 b, i64 x, bint new, double now, double *cost
         count, start = _plan_with(v, b, now, cost, gone)
         if count > 0 and (start <= now or in_shares(v, cost) > LEAST_SHARE):
             count = 0
-    more = new and owed and v.queues[x].reserved > 0
+    more = new and owed and (v.queues[x].reserved > 0 or not _follows_shares(v, x))
     if count == 0 and not (more and not _is_beyond_turn(v, b, x) and _one_end_helps(v, b, x, False, lack)):
         for q in range(v.counts[QUEUES]):
             v.queue_cache[q].apart = taken[q]
@@ -470,9 +470,14 @@ cdef bint _may_stay(View v, i64 b, i64 x) noexcept nogil:
 
     Where siblings are not ordered by their shares, that order stands.
     """
-    if x == 0 or v.queues[0].waits == v.queues[x].pending or not compares_shares(v.queues[v.queues[x].parent].policy):
+    if v.queues[0].waits == v.queues[x].pending or not _follows_shares(v, x):
         return False
     return lack_of(v, x, needs_of(v, v.groups[b].shape_row)) + size_of(v, b) > LEAST_SHARE
+
+
+cdef bint _follows_shares(View v, i64 x) noexcept nogil:
+    """Return True if a line's siblings are ordered by their shares."""
+    return x > 0 and compares_shares(v.queues[v.queues[x].parent].policy)
 
 
 cdef bint _is_owed_more(View v, i64 y, i64 x) noexcept nogil:

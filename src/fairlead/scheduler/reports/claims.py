@@ -77,7 +77,7 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
 
 
 def _said_of(state: State, group: int, kind: int, now: float) -> tuple[str, bool]:
-    """Return what is to be said of a group's claim of a class, and whether it preempts, now or later."""
+    """Return a text about a group's claim of a class, and whether it preempts, now or later."""
     v, leaf, seconds = state.view(), int(state.groups.leaf[group]), 0.0
     if kind == GUARANTEE:
         first, _ = claims.asking_queues(state, claims.preemption_plan_of(state, now), claims.Due(kind, now, group))
