@@ -112,8 +112,7 @@ cdef i64 apply_placed(View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64
         group = jobs[j].group
         used = NONE
         if v.counts[HOLDS] > 0 and group != NONE:
-            lasts = lasts_at_most(v, j, p90_duration(v, j))
-            used = hold_to_use(v, group, node + k, min(count - k, max(1, v.groups[group].gang)), at + lasts)
+            used = hold_to_use(v, group, j, node + k, min(count - k, max(1, v.groups[group].gang)), at)
         _take_of_node(v, n, j, t, 1, at)
         if group != NONE:
             if jobs[j].holding == 1:

@@ -15,8 +15,8 @@ cdef i64 tasks_next(View v, i64 b) noexcept nogil:
     return tasks_left(v, b) if v.groups[b].gang > 0 else 1
 
 
-cdef bint has_most_reservations(View v, i64 x) noexcept nogil:
-    """Return True if there is no reservation left, or a line has its part of all that there can be."""
+cdef bint _are_reservations_used_up(View v, i64 x) noexcept nogil:
+    """Return True if there are as many reservations as there can be, or a line has its part of these."""
     count, own, h = 0, 0, 0
     while h < v.counts[HOLDS]:
         if v.holds[h].kind == RESERVATION:
@@ -79,7 +79,7 @@ cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
     why = what_stops(v, b)
     if why != NOT_REACHED and why != NO_NODE and not (why == MAX_JOBS and v.groups[b].started > 0):  # then it skips to one that runs
         return False
-    if has_most_reservations(v, x) or (v.group_cache[b].keeping and _are_all_reserved(v, b, NONE)):
+    if _are_reservations_used_up(v, x) or (v.group_cache[b].keeping and _are_all_reserved(v, b, NONE)):
         return False
     if (not owed or _nearly_has_its_part(v, b, x)) and not has_half(v, v.times[NOW]):
         return False
@@ -265,7 +265,7 @@ cdef bint reserves(View v, i64 b, Plan *found) noexcept nogil:
     if paid:
         found[0] = Plan(KEEP, count, current_job(v, b), True, start, 0, next_number(v), 0)
         return True
-    awaits = _one_end_helps(v, b, x, True, INFINITY) and not is_owed_a_task(v, x, b, current_job(v, b))
+    awaits = not is_owed_a_task(v, x, b, current_job(v, b)) and _one_end_helps(v, b, x, True, INFINITY)
     h = _in_the_way(v, b, x, now) if not awaits else NONE
     if h != NONE:
         found[0] = Plan(DROP, 0, h, True, now, 0, NONE, 0)

@@ -452,8 +452,8 @@ cdef (double, double) _part_and_lack(View v, i64 x) noexcept nogil:
 cdef double due_to(View v, i64 x, i64 b) noexcept nogil:
     """Return what a line lacks, and a task more if it is owed what the next of this group takes.
 
-    A line with gangs is due the room of those that run as well: their tasks do not end together, so others would have it. Of what it has
-    beyond its part it is due the less.
+    A line with gangs is due the room of those that run as well: their tasks do not end together, so others would have it. Twice
+    what it has beyond its part is subtracted.
     """
     lack, size = lack_of(v, x, needs_of(v, v.groups[b].shape_row)), size_of(v, b)
     due = max(lack, 0.0) + size if is_owed_a_task(v, x, b, current_job(v, b)) else lack

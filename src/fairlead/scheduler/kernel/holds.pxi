@@ -152,11 +152,18 @@ cdef bint is_full(View v, i64 h) noexcept nogil:
     return True
 
 
-cdef i64 own_hold(View v, i64 b, i64 n, i64 first, i64 end, bint full, i64 placed, i64 count) noexcept nogil:
-    """Return a group's hold on a node (NONE: anywhere), from `first` to before `end`, with room for a task, a full one if so asked; NONE.
+cdef i64 own_hold(View v, i64 b, i64 n, bint full) noexcept nogil:
+    """Return a group's hold on a node (NONE: anywhere) with room for a task, a full one if so asked; NONE.
 
-    Not on a node of the `count` tasks recorded from `placed` on, if the group's tasks go apart.
     Of several the one that starts first: else room that comes back in turn would end a reservation that still drains its node.
+    """
+    return own_hold_beside(v, b, n, 0, v.counts[HOLDS], full, 0, 0)
+
+
+cdef i64 own_hold_beside(View v, i64 b, i64 n, i64 first, i64 end, bint full, i64 placed, i64 count) noexcept nogil:
+    """Return :func:`own_hold` of the holds from `first` to before `end`, beside the `count` tasks recorded from `placed` on.
+
+    If the group's tasks go apart, it is on none of their nodes.
     """
     found = NONE
     for h in range(first, end):
@@ -170,23 +177,26 @@ cdef i64 own_hold(View v, i64 b, i64 n, i64 first, i64 end, bint full, i64 place
     return found
 
 
-cdef i64 hold_to_use(View v, i64 b, i64 *nodes, i64 count, double until) noexcept nogil:
-    """Return the first hold of the promise that ends when a group's next task, or whole gang, is placed on some nodes until `until`; NONE.
+cdef i64 hold_to_use(View v, i64 b, i64 j, i64 *nodes, i64 count, double at) noexcept nogil:
+    """Return the first hold of the promise that ends when a group's next task, or whole gang, of job row j is placed on some nodes; NONE.
 
     It is a full one. Another stays, unless one of another group would then have too little at its start.
     """
-    found = NONE
+    first, h = NONE, 0
+    while h < v.counts[HOLDS]:
+        if v.holds[h].group == b and _is_on(v, h, nodes, count) and (first == NONE or _is_before(v, h, first)):
+            first = h
+        h = next_promise(v, h)
+    if first == NONE:
+        return NONE
     if v.groups[b].gang == 0:
-        found = own_hold(v, b, nodes[0], 0, v.counts[HOLDS], True, 0, 0) if v.nodes[nodes[0]].hold != NONE else NONE
+        found = own_hold(v, b, nodes[0], True)
     else:
         found = next_full(v, b, NONE)
         while found != NONE and not _is_on(v, found, nodes, count):
             found = next_full(v, b, found)
-    h = 0 if found == NONE and _delays_another(v, b, nodes, count, until) else v.counts[HOLDS]
-    while h < v.counts[HOLDS]:
-        if v.holds[h].group == b and _is_on(v, h, nodes, count) and (found == NONE or _is_before(v, h, found)):
-            found = h
-        h = next_promise(v, h)
+    if found == NONE and _delays_another(v, b, nodes, count, at + lasts_at_most(v, j, p90_duration(v, j))):
+        return first
     return found
 
 

@@ -26,7 +26,7 @@ cdef bint _find_room(View v, i64 b, i64 count, i64 placed, i64 first, i64 end) n
     shape = v.groups[b].shape_row
     before, found, h, apart = v.shape_cache[shape], 0, 0, v.shapes[shape].fit == APART
     while found < count:
-        own = own_hold(v, b, NONE, first, end, v.groups[b].gang == 0, placed, found) if keeping else NONE
+        own = own_hold_beside(v, b, NONE, first, end, v.groups[b].gang == 0, placed, found) if keeping else NONE
         n = first_fit(v, shape) if own == NONE else v.holds[own].node
         is_open = own == NONE and n < v.counts[NODES]
         if is_open:
@@ -34,7 +34,7 @@ cdef bint _find_room(View v, i64 b, i64 count, i64 placed, i64 first, i64 end) n
             if apart:
                 v.shape_cache[shape].cursor = _next_node(v, shape, n + 1, v.shape_cache[shape].kinds)
         elif own == NONE:
-            own = own_hold(v, b, NONE, 0, v.counts[HOLDS], False, placed, found) if keeping else NONE
+            own = own_hold_beside(v, b, NONE, 0, v.counts[HOLDS], False, placed, found) if keeping else NONE
             h = hold_to_enter(v, b, h) if own == NONE else h
             if h == v.counts[HOLDS]:
                 v.shape_cache[shape] = before
@@ -101,7 +101,7 @@ cpdef bint may_enter(View v, i64 b, i64 n) noexcept nogil:
 
 cdef bint may_use_hold(View v, i64 b, i64 n) noexcept nogil:
     """Return True if a group has room in its own hold on a node."""
-    return v.nodes[n].hold != NONE and v.group_cache[b].keeping and own_hold(v, b, n, 0, v.counts[HOLDS], False, 0, 0) != NONE
+    return v.nodes[n].hold != NONE and v.group_cache[b].keeping and own_hold(v, b, n, False) != NONE
 
 
 cdef bint is_free(View v, i64 n, i64 shape) noexcept nogil:

@@ -67,16 +67,16 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
     if claim_status(state, group) == KEPT:
         served = int(scheduling.served_tasks(v, group))
         return {"claim": f"tasks are stopping, and their room is kept for {served} of its tasks"}
-    said: list[str] = []
+    texts: list[str] = []
     for kind in _kinds_of(state, group) if claims.next_claim_may_start(state, group) else ():
-        text, serves = _said_of(state, group, kind, now)
-        said.append(text)
-        if serves:
+        text, preempts = _text_about(state, group, kind, now)
+        texts.append(text)
+        if preempts:
             break
-    return {"claim": "; ".join(said)} if said else {}
+    return {"claim": "; ".join(texts)} if texts else {}
 
 
-def _said_of(state: State, group: int, kind: int, now: float) -> tuple[str, bool]:
+def _text_about(state: State, group: int, kind: int, now: float) -> tuple[str, bool]:
     """Return a text about a group's claim of a class, and whether it preempts, now or later."""
     v, leaf, seconds = state.view(), int(state.groups.leaf[group]), 0.0
     if kind == GUARANTEE:
