@@ -21,7 +21,7 @@ MOST_OFFERS = 1000
 ARRAYS = (
     "counts", "fine", "trees", "cell_least", "cell_steps", "cell_sets", "least", "bounds", "large_bounds", "kinds", "scarcity",
     "kinds_in", "large_kinds_in", "counted", "most", "most_kept", "frames", "caps", "stack", "min_offer", "offer_room",
-    "offered_to", "offered_rest",
+    "offered_to", "offered_rest", "tails",
 )  # fmt: skip
 """Arrays of an order that kernels see."""
 
@@ -55,7 +55,7 @@ class Order:
         self.kinds_in, self.large_kinds_in = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self.counted, self.most = np.ones(resources, np.bool_), np.zeros(resources, np.int64)
         self.frames, self.caps = np.zeros(depth, view.FRAME), np.zeros((depth, resources + 2), np.int64)
-        self.stack = np.zeros(128 * depth, np.int64)
+        self.stack, self.tails = np.zeros(128 * depth, np.int64), np.zeros(view.TAILS_KEPT, view.TAILS)
         self.most_kept, self.fine = np.zeros(resources, np.int64), np.zeros(resources, np.int64)
         self._resize_plan(0)
         self.min_offer, self.offer_room = np.full(resources, view.INFINITE), np.zeros(resources, np.int64)

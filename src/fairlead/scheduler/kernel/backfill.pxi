@@ -634,14 +634,12 @@ cdef i64 _ends_on(View v, i64 b, i64 n, i64 own, double now, Ranked *ends, i64 *
     Ends whose room a guarantee takes back are left out; `gone` is as in :func:`relied_on`. For a line that runs nothing, no task is
     expected to outlast the longest known, and one that has, to last more than as long again.
     """
-    cdef Tails tails
     cdef bint counts, soon
-    tails.job = NONE
     count, t, part, soon = 0, v.nodes[n].task, part_left(v, n), v.queues[line_of(v, v.groups[b].leaf)].tasks == 0
     while t != NONE:
         q = v.jobs[v.tasks[t].job].queue
         counts = not v.queue_cache[q].apart if own == NONE else counts_on(v, own, q)
-        at = expected_end(v, t, now, part, &tails) if counts else INFINITY
+        at = expected_end(v, t, now, part) if counts else INFINITY
         if counts and soon:
             longest = longest_known(v, v.tasks[t].job)
             age = max(0.0, now - v.tasks[t].started_at) if v.tasks[t].status == RUNNING else 0.0
@@ -714,7 +712,7 @@ cdef void set_cost(View v, i64 h, double at) noexcept nogil:
     """Compute what a hold is expected to have idled by its start."""
     cdef i64 m = v.len_total
     mark, n, b = v.scratches, v.holds[h].node, v.holds[h].group
-    ends, room = <Ranked *>scratch(v, v.queues[0].tasks * sizeof(Ranked)), integers(v, m)
+    ends, room = <Ranked *>scratch(v, tasks_on(v, n) * sizeof(Ranked)), integers(v, m)
     _open_to(v, n, h, room)
     for r in range(m):
         v.cost[h * m + r] = v.idled[h * m + r]
@@ -728,18 +726,20 @@ cdef void set_cost(View v, i64 h, double at) noexcept nogil:
 
 cdef double part_left(View v, i64 n) noexcept nogil:
     """Return the chance that each task of a node may outlast its forecast, so that all end in time at NODE_FREE_ODDS."""
+    return 1.0 - NODE_FREE_ODDS ** (1.0 / max(1, tasks_on(v, n)))
+
+
+cdef i64 tasks_on(View v, i64 n) noexcept nogil:
+    """Return how many tasks a node has."""
     count, t = 0, v.nodes[n].task
     while t != NONE:
         count += 1
         t = v.tasks[t].after
-    return 1.0 - NODE_FREE_ODDS ** (1.0 / max(1, count))
+    return count
 
 
-cdef double expected_end(View v, i64 t, double now, double part, Tails *tails) noexcept nogil:
-    """Return when all but a fraction `part` of tasks like this have ended; an earlier forecast stays until it is over.
-
-    `tails` is scratch: see :func:`tails_of`.
-    """
+cdef double expected_end(View v, i64 t, double now, double part) noexcept nogil:
+    """Return when all but a fraction `part` of tasks like this have ended; an earlier forecast stays until it is over."""
     tasks = v.tasks
     if now < tasks[t].until < INFINITY:
         return tasks[t].until
@@ -747,8 +747,8 @@ cdef double expected_end(View v, i64 t, double now, double part, Tails *tails) n
         return now + MIN_FORECAST_SECONDS
     j = tasks[t].job
     age = max(0.0, now - tasks[t].started_at) if tasks[t].status == RUNNING else 0.0
-    longest = tails_of(v, j, tails)
-    lasts = max(age, min(v.jobs[j].time_limit, duration(tails.of, longest, age, part, INFINITY)))
+    tails = tails_of(v, j)
+    lasts = max(age, min(v.jobs[j].time_limit, duration(tails.of, tails.longest, age, part, INFINITY)))
     return now + max(MIN_FORECAST_SECONDS, lasts - age)
 
 

@@ -29,6 +29,7 @@ cpdef i64 note_duration(View v, i64 j, i64 index, double seconds, double at) noe
     whose = P90_SAME
     if not seconds >= 0.0:
         return whose
+    v.counts[NOTED] += 1
     jobs, forgotten = v.jobs, v.counts[FORGOTTEN_HISTOGRAMS]
     b = bin_of(seconds)
     if jobs[j].tasks > 1 and _count(v, _row_for(v, OF_JOB, jobs[j].id), b, at):
@@ -225,11 +226,13 @@ cdef double longest_known(View v, i64 j) noexcept nogil:
     return <double>EDGES[longest]
 
 
-cdef double tails_of(View v, i64 j, Tails *tails) noexcept nogil:
-    """Call :func:`set_tails`, unless it was for the same job row last."""
-    if tails.job != j:
-        tails.job, tails.longest = j, set_tails(v, j, tails.of)
-    return tails.longest
+cdef View_tails *tails_of(View v, i64 j) noexcept nogil:
+    """Return the tails of job row j, by :func:`set_tails` unless they were found since a duration was noted last."""
+    cdef View_tails *found = &v.tails[j % TAILS_KEPT]
+    if found.job != v.jobs[j].id or found.noted != v.counts[NOTED]:
+        found.job, found.noted = v.jobs[j].id, v.counts[NOTED]
+        found.longest = set_tails(v, j, found.of)
+    return found
 
 
 cdef double censor_tails(View v, i64 j, double *tails, const int *running, double longest) noexcept nogil:
@@ -302,12 +305,9 @@ cdef double duration(double *tails, double longest, double age, double part, dou
 
 cdef void set_durations(View v, i64 count, i64 *jobs, double *ages, double *parts, double far, double *found) noexcept nogil:
     """Set `found` to :func:`duration` of tasks, at most their time limits. Cheapest if a job's tasks are adjacent."""
-    cdef double[TAILS] tails
-    known, longest = NONE, 0.0
     for k in range(count):
-        if jobs[k] != known:
-            known, longest = jobs[k], set_tails(v, jobs[k], tails)
-        most = min(v.jobs[jobs[k]].time_limit, duration(tails, longest, ages[k], parts[k], far))
+        tails = tails_of(v, jobs[k])
+        most = min(v.jobs[jobs[k]].time_limit, duration(tails.of, tails.longest, ages[k], parts[k], far))
         found[k] = max(ages[k], most)
 
 

@@ -120,7 +120,6 @@ cdef i64 _fits_beside(View v, i64 n, i64 shape, i64 *room, i64 beside) noexcept 
 cdef void _expect(View v, i64 b, i64 placed, First *first) noexcept nogil:
     """Make a group the first: find its expected start, and the room then."""
     cdef i64 m = v.len_total
-    cdef double[TAILS] tails
     count, nodes = v.queues[0].tasks + placed, v.counts[NODES]
     ends = <Ranked *>scratch(v, count * sizeof(Ranked))
     shapes = integers(v, count)
@@ -130,7 +129,7 @@ cdef void _expect(View v, i64 b, i64 placed, First *first) noexcept nogil:
     for n in range(nodes):
         t = v.nodes[n].task
         while t != NONE:
-            ends[count].key, ends[count].place, ends[count].row = _forecast(v, t, tails), count, n
+            ends[count].key, ends[count].place, ends[count].row = _forecast(v, t), count, n
             shapes[count] = v.jobs[v.tasks[t].job].shape_row
             count, t = count + 1, v.tasks[t].after
         memcpy(&first.spare[n * m], &v.free[n * m], m * sizeof(i64))
@@ -148,12 +147,12 @@ cdef void _expect(View v, i64 b, i64 placed, First *first) noexcept nogil:
         _use_spare(v, ends[k].row, shapes[ends[k].place], -1, first)
 
 
-cdef double _forecast(View v, i64 t, double *tails) noexcept nogil:
+cdef double _forecast(View v, i64 t) noexcept nogil:
     """Return when a running task is expected to end."""
     j, now = v.tasks[t].job, v.times[NOW]
     began = v.tasks[t].started_at if v.tasks[t].status == RUNNING else now
     ends = began + p90_duration(v, j)
     if ends > now:
         return ends
-    longest, age = set_tails(v, j, tails), now - began
-    return max(now, began + min(v.jobs[j].time_limit, duration(tails, longest, age, 1.0 / P90_ONE_IN, INFINITY)))
+    tails, age = tails_of(v, j), now - began
+    return max(now, began + min(v.jobs[j].time_limit, duration(tails.of, tails.longest, age, 1.0 / P90_ONE_IN, INFINITY)))

@@ -152,29 +152,25 @@ cdef bint is_full(View v, i64 h) noexcept nogil:
     return True
 
 
-cdef i64 own_hold(View v, i64 b, i64 n, bint full) noexcept nogil:
-    """Return a group's hold on a node (NONE: anywhere) with room for a task, a full one if so asked; NONE.
+cdef i64 own_hold(View v, i64 b, bint full) noexcept nogil:
+    """Return a group's hold with room for a task, of a full promise if so asked; NONE.
 
     Of several the one that starts first: else room that comes back in turn would end a reservation that still drains its node.
     """
-    return own_hold_beside(v, b, n, 0, v.counts[HOLDS], full, 0, 0)
+    h = next_promise_of(v, b, NONE, full)
+    while h != NONE and not has_own_room(v, b, h):
+        h = next_own_hold(v, b, h, full)
+    return h
 
 
-cdef i64 own_hold_beside(View v, i64 b, i64 n, i64 first, i64 end, bint full, i64 placed, i64 count) noexcept nogil:
-    """Return :func:`own_hold` of the holds from `first` to before `end`, beside the `count` tasks recorded from `placed` on.
+cdef i64 next_own_hold(View v, i64 b, i64 h, bint full) noexcept nogil:
+    """Return a group's hold after its hold h, by start, and as in the table; of full promises only, if so asked; NONE."""
+    return h + 1 if h + 1 < v.counts[HOLDS] and is_same(v, h + 1, h) else next_promise_of(v, b, h, full)
 
-    If the group's tasks go apart, it is on none of their nodes.
-    """
-    found = NONE
-    for h in range(first, end):
-        if v.holds[h].group == b and v.holds[h].tasks > 0 and (n == NONE or v.holds[h].node == n) and (not full or is_full(v, h)):
-            if found != NONE and starts_at(v, h) >= starts_at(v, found):
-                continue
-            if v.shapes[v.groups[b].shape_row].fit == APART and is_planned(v, v.holds[h].node, placed, count):
-                continue
-            if fits_beside(v, v.holds[h].node, v.groups[b].shape_row, INFINITY, h, NONE):
-                found = h
-    return found
+
+cdef bint has_own_room(View v, i64 b, i64 h) noexcept nogil:
+    """Return True if a task of a group has room in its hold h."""
+    return v.holds[h].tasks > 0 and fits_beside(v, v.holds[h].node, v.groups[b].shape_row, INFINITY, h, NONE)
 
 
 cdef i64 hold_to_use(View v, i64 b, i64 j, i64 *nodes, i64 count, double at) noexcept nogil:
@@ -182,22 +178,19 @@ cdef i64 hold_to_use(View v, i64 b, i64 j, i64 *nodes, i64 count, double at) noe
 
     It is a full one. Another stays, unless one of another group would then have too little at its start.
     """
-    first, h = NONE, 0
-    while h < v.counts[HOLDS]:
-        if v.holds[h].group == b and _is_on(v, h, nodes, count) and (first == NONE or _is_before(v, h, first)):
-            first = h
-        h = next_promise(v, h)
-    if first == NONE:
-        return NONE
-    if v.groups[b].gang == 0:
-        found = own_hold(v, b, nodes[0], True)
-    else:
-        found = next_full(v, b, NONE)
-        while found != NONE and not _is_on(v, found, nodes, count):
-            found = next_full(v, b, found)
-    if found == NONE and _delays_another(v, b, nodes, count, at + lasts_at_most(v, j, p90_duration(v, j))):
+    first = _first_on(v, b, nodes, count, False)
+    found = _first_on(v, b, nodes, count, True) if first != NONE else NONE
+    if first != NONE and found == NONE and _delays_another(v, b, nodes, count, at + lasts_at_most(v, j, p90_duration(v, j))):
         return first
     return found
+
+
+cdef i64 _first_on(View v, i64 b, i64 *nodes, i64 count, bint full) noexcept nogil:
+    """Return the first hold of a group's promise on some nodes, of several the one that starts first; a full one with room if so asked."""
+    h = next_promise_of(v, b, NONE, full)
+    while h != NONE and not (_is_on(v, h, nodes, count) and (not full or v.groups[b].gang > 0 or has_own_room(v, b, h))):
+        h = next_promise_of(v, b, h, full)
+    return h
 
 
 cdef bint _is_on(View v, i64 h, i64 *nodes, i64 count) noexcept nogil:
@@ -226,12 +219,12 @@ cdef bint _delays_another(View v, i64 b, i64 *nodes, i64 count, double until) no
     return False
 
 
-cdef i64 next_full(View v, i64 b, i64 before) noexcept nogil:
-    """Return the first hold of a group's full promise that starts next after that of hold `before` (NONE: first); NONE if there is none."""
+cdef i64 next_promise_of(View v, i64 b, i64 before, bint full) noexcept nogil:
+    """Return the first hold of a group's promise that starts next after that of hold `before` (NONE: first), a full one if so asked; NONE."""
     found, h = NONE, 0
     while h < v.counts[HOLDS]:
-        if v.holds[h].group == b and is_full(v, h) and (before == NONE or _is_before(v, before, h)) and (found == NONE or _is_before(v, h, found)):
-            found = h
+        if v.holds[h].group == b and (before == NONE or _is_before(v, before, h)) and (found == NONE or _is_before(v, h, found)):
+            found = h if not full or is_full(v, h) else found
         h = next_promise(v, h)
     return found
 

@@ -261,8 +261,6 @@ cdef void _remove_holds(View v, i64 group, i64 node, i64 number) noexcept nogil:
 cdef void _set_expected_ends(View v, i64 n, double at) noexcept nogil:
     """Set when a node's tasks are expected to end, and what they give back to its holds."""
     cdef i64 m = v.len_total
-    cdef Tails tails
-    tails.job = NONE
     h = v.nodes[n].hold
     while h != NONE:
         for r in range(m):
@@ -272,7 +270,7 @@ cdef void _set_expected_ends(View v, i64 n, double at) noexcept nogil:
     while t != NONE:
         j = v.tasks[t].job
         note_overrun(v, j, t, at)
-        until = expected_end(v, t, at, part, &tails)
+        until = expected_end(v, t, at, part)
         if until != v.tasks[t].until:
             v.tasks[t].until, v.tasks[t].trusted = until, False
         _count_on(v, j, t)

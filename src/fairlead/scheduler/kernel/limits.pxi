@@ -200,7 +200,7 @@ cpdef i64 reserved_from(View v, i64 b, i64 r) noexcept nogil:
 
     If its own reserved room is there, those that go before it; else all others that start before its task has ended.
     """
-    own = own_hold(v, b, NONE, False) if v.group_cache[b].keeping else NONE
+    own = own_hold(v, b, False) if v.group_cache[b].keeping else NONE
     if own != NONE and v.holds[own].kind != RESERVATION:
         return 0
     until, asks = INFINITY, NONE

@@ -13,44 +13,56 @@ Room is tried in this order:
 cdef bint find_room(View v, i64 b, i64 count, i64 placed) noexcept nogil:
     """Find nodes for `count` tasks of a group and take their room, or change nothing."""
     if v.groups[b].gang == 0 or not v.group_cache[b].keeping:
-        return _find_room(v, b, count, placed, 0, v.counts[HOLDS])
-    own = next_full(v, b, NONE)
-    while own != NONE and not _find_room(v, b, count, placed, own, next_promise(v, own)):
-        own = next_full(v, b, own)
-    return own != NONE or _find_room(v, b, count, placed, 0, 0)
+        return _find_room(v, b, count, placed, own_hold(v, b, True) if v.group_cache[b].keeping else NONE)
+    own = next_promise_of(v, b, NONE, True)
+    while own != NONE and not _find_room(v, b, count, placed, own):
+        own = next_promise_of(v, b, own, True)
+    return own != NONE or _find_room(v, b, count, placed, NONE)
 
 
-cdef bint _find_room(View v, i64 b, i64 count, i64 placed, i64 first, i64 end) noexcept nogil:
-    """Find room as :func:`find_room`, first by the group's holds from `first` to before `end`."""
-    cdef bint keeping = v.group_cache[b].keeping, apart, is_open
+cdef bint _find_room(View v, i64 b, i64 count, i64 placed, i64 own) noexcept nogil:
+    """Find room as :func:`find_room`, first by hold `own` (NONE: none) and those of its promise after it.
+
+    Room only shrinks meanwhile, so each hold is passed once.
+    """
+    cdef bint apart, is_open
     shape = v.groups[b].shape_row
     before, found, h, apart = v.shape_cache[shape], 0, 0, v.shapes[shape].fit == APART
+    other, last = next_promise_of(v, b, NONE, False) if v.group_cache[b].keeping else NONE, next_promise(v, own) if own != NONE else 0
     while found < count:
-        own = own_hold_beside(v, b, NONE, first, end, v.groups[b].gang == 0, placed, found) if keeping else NONE
-        n = first_fit(v, shape) if own == NONE else v.holds[own].node
+        while own != NONE and not _may_use(v, b, own, placed, found, apart):
+            own = own + 1 if own + 1 < last else NONE
+        n, mine = first_fit(v, shape) if own == NONE else v.holds[own].node, own
         is_open = own == NONE and n < v.counts[NODES]
         if is_open:
             n = by_fit(v, shape, n)
             if apart:
                 v.shape_cache[shape].cursor = _next_node(v, shape, n + 1, v.shape_cache[shape].kinds)
         elif own == NONE:
-            own = own_hold_beside(v, b, NONE, 0, v.counts[HOLDS], False, placed, found) if keeping else NONE
-            h = hold_to_enter(v, b, h) if own == NONE else h
+            while other != NONE and not _may_use(v, b, other, placed, found, apart):
+                other = next_own_hold(v, b, other, False)
+            mine = other
+            h = hold_to_enter(v, b, h) if mine == NONE else h
             if h == v.counts[HOLDS]:
                 v.shape_cache[shape] = before
                 give_room_back(v, b, found, placed)
                 return False
-            n = v.holds[h if own == NONE else own].node
-        if apart and own == NONE and is_planned(v, n, placed, found):
+            n = v.holds[h if mine == NONE else mine].node
+        if apart and mine == NONE and is_planned(v, n, placed, found):
             h += 0 if is_open else 1
             continue
-        if own != NONE:
-            _keep(v, own, -1)
-        _take(v, b, n, own, placed + found)
+        if mine != NONE:
+            _keep(v, mine, -1)
+        _take(v, b, n, mine, placed + found)
         found += 1
     if apart:
         v.shape_cache[shape] = before
     return True
+
+
+cdef bint _may_use(View v, i64 b, i64 h, i64 placed, i64 count, bint apart) noexcept nogil:
+    """Return True if hold h of a group has room for a task, and if these go apart, none of `count` recorded from `placed` on is there."""
+    return has_own_room(v, b, h) and not (apart and is_planned(v, v.holds[h].node, placed, count))
 
 
 cdef bint is_planned(View v, i64 n, i64 first, i64 count) noexcept nogil:
@@ -101,7 +113,10 @@ cpdef bint may_enter(View v, i64 b, i64 n) noexcept nogil:
 
 cdef bint may_use_hold(View v, i64 b, i64 n) noexcept nogil:
     """Return True if a group has room in its own hold on a node."""
-    return v.nodes[n].hold != NONE and v.group_cache[b].keeping and own_hold(v, b, n, False) != NONE
+    h = v.nodes[n].hold if v.group_cache[b].keeping else NONE
+    while h != NONE and (v.holds[h].group != b or not has_own_room(v, b, h)):
+        h = v.holds[h].after
+    return h != NONE
 
 
 cdef bint is_free(View v, i64 n, i64 shape) noexcept nogil:

@@ -29,12 +29,6 @@ cdef enum:
     TAILS = 3 * 129
 
 
-cdef struct Tails:  # of one job; see tails_of
-    long long job
-    double longest
-    double[3 * 129] of
-
-
 cdef class Arrays:
     """The arrays named in `ARRAYS`, C-contiguous, passed to kernels as one object.
 

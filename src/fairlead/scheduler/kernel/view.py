@@ -21,7 +21,9 @@ with slot s is at `base[q] + slots[q] + s`.
 
 from typing import Any, Final
 
-from fairlead.scheduler.tables import F64, I8, I64, TABLES, Amounts, Bools, Floats, Table, fields
+import numpy as np
+
+from fairlead.scheduler.tables import BINS, F64, I8, I64, TABLES, Amounts, Bools, Floats, Table, fields
 
 
 class NodeCache(Table):
@@ -131,14 +133,18 @@ FRAME: Final = fields(
 `only`: consider only groups that would use the queue's unmet guarantee. `bounded`: some limit on the path bounds what is served.
 """
 
+TAILS: Final = np.dtype([("job", "i8"), ("noted", "i8"), ("longest", "f8"), ("of", "f8", 3 * (BINS + 1))])
+"""What is known of a job's durations, when `counts[NOTED]` was `noted`: see `set_tails` in the kernel."""
+TAILS_KEPT: Final = 64
+
 # Indices of `counts`.
 (
     NODES, QUEUES, GROUPS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_GROUPS, FREED, OUT, LIMITED, STOPS,
     HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, HISTOGRAMS, HISTORY_MOVED, MOVED,
     FORGOTTEN_HISTOGRAMS, LAST_PASS, OFFERED, OFFER_SEARCHES, LAST_OFFER, BY_EASY, RESERVES, PASSED,
-    CELLS, FITTING, OPEN, SCANNED, NEWS, HALF_AT, HALF, KEPT_BY, LEAVING, LAST_INNER,
-) = range(36)  # fmt: skip
-COUNTS: Final = 36
+    CELLS, FITTING, OPEN, SCANNED, NEWS, HALF_AT, HALF, KEPT_BY, LEAVING, LAST_INNER, NOTED,
+) = range(37)  # fmt: skip
+COUNTS: Final = 37
 """OFFERED : number of offers the last cycle made; LAST_OFFER : id of the last offer made
 OFFER_SEARCHES : number of searches for a node to offer
 FORGOTTEN_HISTOGRAMS : number of histograms with a p90 that were replaced by others
@@ -148,6 +154,7 @@ NEWS : rises whenever what runs, waits, is kept or owed changes, and in a cycle 
 HALF : 1 if half the budget was left when NEWS was HALF_AT
 KEPT_BY : leaf of the last task whose end a plan left out because of a guarantee
 LEAVING : number of tasks that are stopping, whatever for; LAST_INNER : the last row of a queue with children
+NOTED : number of durations that were noted
 LAST_PASS : not 0 in a cycle that serves only those who get what nobody else can use; 1: also revocable jobs above limits
 HISTORY_MOVED : 1 if past use has faded since the trees were updated
 CELLS : number of cells that have shapes
@@ -231,7 +238,7 @@ ARRAYS: Final[dict[str, tuple[Any, int]]] = {
     "kinds_in": _I64_1, "large_kinds_in": _I64_1,
     "histogram_places": ("i4", 2), "masks": ("?", 2), "counted": ("?", 1), "frames": (FRAME, 1),
     "min_offer": _I64_1, "offer_room": _I64_1, "offered_to": _I64_2, "offered_rest": _I64_2,
-    "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "kinds": ("f8", 2), "scarcity": ("f8", 1), "caps": _I64_2,
+    "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "kinds": ("f8", 2), "scarcity": ("f8", 1), "caps": _I64_2, "tails": (TAILS, 1),
 }  # fmt: skip
 """A view's arrays, each with type and number of dimensions: the tables' rows and wide arrays by their names, then the
 rest of the order."""
