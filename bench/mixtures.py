@@ -3,6 +3,9 @@
 Somebody has all nodes with tasks of one CPU. Then 1 to 20 others come, of weights 1 to 10, with tasks of 1 CPU up to a whole node
 that last 1 to 100% as long. What each uses is measured once three of the longest tasks have passed, for twelve of the longest
 turns, or fifteen tasks of the first if that is longer. A turn is how long a queue's part works on one of its tasks.
+
+Two more tables have newcomers who ran tasks before, so that it is known how long these last, and queues whose jobs are gangs of
+2 to 6 tasks that end at different times.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import scipy  # whose parts are read when they are asked for
 
+from bench.newcomers import means, used
 from fairlead.model.specs import Node, Queue, Settings
 from fairlead.scheduler.facts import Fact, JobSubmitted, TasksFinished, TasksPlaced
 from fairlead.simulate.run import simulate
@@ -144,12 +148,47 @@ def mixture(seed: int) -> tuple[float, float]:
     return min(has[f"new{k}"] for k in range(len(others))), has["first"] + 1 / world.part("first") / most
 
 
+def returning(seed: int) -> float:
+    """Return what the worst of 10 to 20 newcomers who come back has of what packing allows: tasks of 3 to 6 of 40 CPUs."""
+    rng = random.Random(seed)
+    count, cpu, long = rng.choice([10, 15, 20]), rng.randint(3, 6), rng.choice([30.0, 100.0, 300.0])
+    lasts = long * rng.choice([0.1, 0.2, 0.3, 0.5])
+    before = [(long / 2 * k, f"new{q}", 1, lasts * (1 + k / 100)) for q in range(count) for k in range(12)]
+    begins, turn = 20 * long, cpu * lasts * (count + 1) / 40
+    new = [(1.0, cpu, lasts)] * count
+    world = World([40], (1, long), new, 3, max(15 * long, 12 * turn), seed, come=begins, keeper=before)
+    most = possible([40], [(1.0, cpu)] * count + [(1.0, 1)])
+    return min(world.mean[f"new{q}"] / world.part(f"new{q}") for q in range(count)) / most
+
+
+def gangs(seed: int) -> float:
+    """Return what the worst of one to five queues has of its part if its jobs are gangs, beside small tasks on 40 CPUs."""
+    rng, jobs = random.Random(seed), Jobs()
+    nodes, long, count = rng.choice([[40], [10] * 4, [4] * 10]), rng.choice([50.0, 100.0, 400.0]), rng.randint(1, 5)
+    jobs.add(0.0, "first", size_of(1), [rng.uniform(0.5, 1.5) * long for _ in range(2400)], tasks=2400)
+    for q in range(count):
+        cpu = rng.randint(1, min(4, nodes[0]))
+        tasks, lasts = min(rng.randint(2, 6), 20 // cpu), long * rng.choice([0.1, 0.3, 1.0])
+        for _ in range(int(2000 * long / tasks / cpu / lasts / count) + 5):
+            each = [rng.uniform(0.5, 1.5) * lasts for _ in range(tasks)]
+            jobs.add(5 * long, f"gangs{q}", size_of(cpu), each, tasks=tasks, gang=True)
+    case = jobs.workload("gangs", [Node(f"n{k}", size_of(cpu)) for k, cpu in enumerate(nodes)], [])
+    found = means(used(case, Settings().idle_budget)[0], 10 * long, 30 * long)
+    return min(found.get(f"gangs{q}", 0.0) for q in range(count)) * (count + 1) / 40
+
+
 def run(scale: float = 1.0) -> None:
-    """Print how many of 300 mixtures are how good."""
-    count = max(2, round(300 * scale))
+    """Print how many of 300 mixtures are how good, of 200 worlds of newcomers who come back, and of 100 with gangs."""
+    count, back, beside = (max(2, round(worlds * scale)) for worlds in (300, 200, 100))
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         worst, first = zip(*pool.map(mixture, range(count), chunksize=max(1, count // 100)), strict=True)
-    print(f"## {count} random mixtures of newcomers: what the worst one has of what packing allows")
+        show(f"{count} random mixtures of newcomers: what the worst one has of what packing allows", worst)
+        print(f"who was there first has less than half of its part in {sum(has < 0.5 for has in first)}")
+        show(f"{back} worlds of newcomers who come back: the same", [*pool.map(returning, range(back))])
+        show(f"{beside} worlds of queues with gangs: what the worst one has of its part", [*pool.map(gangs, range(beside))])
+
+
+def show(title: str, worst: Sequence[float]) -> None:
+    print(f"## {title}")
     print(f"at least 80% in {sum(has >= 0.8 for has in worst)}, below 60% in {sum(has < 0.6 for has in worst)}, ", end="")
-    print(f"below 40% in {sum(has < 0.4 for has in worst)}; {sum(worst) / count:.0%} on average")
-    print(f"who was there first has less than half of its part in {sum(has < 0.5 for has in first)}")
+    print(f"below 40% in {sum(has < 0.4 for has in worst)}; {sum(worst) / len(worst):.0%} on average, {min(worst):.0%} at least")

@@ -1034,16 +1034,17 @@ def test_the_facebook_months(machines, least):
 def test_guarantees_in_traces():
     """Where queues miss their guarantees for hours, they do so for less than half as long with preemption; little is lost.
 
-    An eighth of the guide's table. In FB-2010, and in a tenth of openb, next to nothing is preempted.
+    Half of the guide's table, in sum: on one eighth nearly all hours are of two pods. In FB-2010 next to nothing is preempted.
     """
     import guarantees_in_traces as example
 
-    found = example.run(example.openb(DATA, 1.0)[:1], looks=400)
+    found, missed = example.run(example.openb(DATA, 1.0)[:4], looks=400), [0.0, 0.0]
     for off, on in zip(found[::2], found[1::2], strict=True):
         assert (off["revokes"], off["revoked"], off["lost"]) == (False, 0, 0.0)
         assert (on["revokes"], on["tasks"]) == (True, off["tasks"])
-        assert on["below guarantee"] < off["below guarantee"] / 2
+        missed = [missed[0] + off["below guarantee"], missed[1] + on["below guarantee"]]
         assert on["lost"] < 0.01 * max(on["utilisation"].values()) * on["makespan"]
+    assert missed[1] < missed[0] / 2
     assert "of all work" in example.table(found)
 
 

@@ -102,6 +102,7 @@ class Kept:
     row: int
     node: int
     group: int
+    number: int
     tasks: int
     amount: np.ndarray
     start: float
@@ -151,7 +152,7 @@ def kept_in(state: State) -> list[Kept]:
         amount = count * state.shapes.demand[state.groups.shape_row[bucket]]
         debt = float(state.queues.debt[scheduling.line_of_leaf(state.view(), state.groups.leaf[bucket])])
         start = -np.inf if claim else float(h.start[k])
-        found.append(Kept(k, n, bucket, count, amount, start, back, ended, debt, frozenset(apart), claim))
+        found.append(Kept(k, n, bucket, int(h.number[k]), count, amount, start, back, ended, debt, frozenset(apart), claim))
     return found
 
 
@@ -510,8 +511,8 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         return bool(nodes.up[n] and not nodes.draining[n] and mask[n] and (room >= demand)[demand > 0].all())
 
     def with_room(job: int, free: np.ndarray, kept: list[Kept]) -> list[Kept]:
-        """What is kept for a job's bucket and there."""
-        own = [k for k in kept if k.group == buckets[job] and k.tasks]
+        """What is kept for a job's bucket and there, what starts first before the rest."""
+        own = sorted((k for k in kept if k.group == buckets[job] and k.tasks), key=lambda k: (k.start, k.row))
         return [k for k in own if accepts(job, k.node, room_beside(kept, free, k.node, np.inf, k))]
 
     def binds(k: Kept, job: int) -> bool:
@@ -520,7 +521,9 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
             return True
         return claims_from(next_of(k.group), buckets[job])
 
-    def find(job: int, free: np.ndarray, kept: list[Kept], taken: list[int]) -> tuple[int, Kept | None] | None:
+    def find(
+        job: int, free: np.ndarray, kept: list[Kept], taken: list[int], promise: int | None
+    ) -> tuple[int, Kept | None] | None:
         demand = state.shapes.demand[jobs.shape_row[job]]
         fit = state.index.specs[int(jobs.id[job])].fit
         taken = taken if fit == "apart" else []
@@ -530,7 +533,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
 
         own = [k for k in with_room(job, free, kept) if k.node not in taken]
         for k in own:
-            if state.groups.gang[buckets[job]] or not k.back.any():
+            if k.number == promise if state.groups.gang[buckets[job]] else not k.back.any():
                 return k.node, k
         found = {}
         for n in range(nodes.n):
@@ -656,13 +659,22 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
             full.add((buckets[job], job))
             shut.add(jobs.queue[job])
             return None
+        own = sorted({(k.start, k.row, k.number) for k in kept if jobs.gang[job] and k.group == buckets[job]})
+        drains = {k.number for k in kept if k.group == buckets[job] and k.back.any()}
+        for promise in dict.fromkeys([number for *_, number in own if number not in drains] + [None]):
+            if found := fill(job, count, demand, promise):
+                return found
+        out.add(buckets[job])
+        shut.add(jobs.queue[job])
+        saturate(job)
+        return None
+
+    def fill(job: int, count: int, demand: np.ndarray, promise: int | None) -> tuple[list[int], np.ndarray, list[Kept]] | None:
+        """Where these tasks would go, and the room that is left then; a gang's into one full promise first. None if nowhere."""
         spots, trial, trial_kept = [], free.copy(), deepcopy(kept)
         for _ in range(count):
-            spot = find(job, trial, trial_kept, spots)
+            spot = find(job, trial, trial_kept, spots, promise)
             if spot is None:
-                out.add(buckets[job])
-                shut.add(jobs.queue[job])
-                saturate(job)
                 return None
             n, mine = spot
             if mine is not None:

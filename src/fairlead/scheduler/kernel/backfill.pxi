@@ -39,9 +39,9 @@ cdef bint owes(View v, i64 b) noexcept nogil:
     x = line_of(v, v.groups[b].leaf)
     if v.queue_cache[x].asked != v.counts[CYCLE] or v.queue_cache[x].oldest != b or not _may_owe(v, b) or _has_claim(v, b):
         return False
-    if x == v.groups[b].leaf:
+    if x == v.groups[b].leaf or not _awaits_turn(v, b, x):
         return True
-    return not (_awaits_turn(v, b, x) and _one_end_helps(v, b, x, not _is_owed(v, b, x), lacks(v, b, x)))
+    return not _one_end_helps(v, b, x, not _is_owed(v, b, x), lacks(v, b, x))
 
 
 cdef bint _may_owe(View v, i64 b) noexcept nogil:
@@ -81,33 +81,17 @@ cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
         return False
     if _are_reservations_used_up(v, x) or (v.group_cache[b].keeping and _are_all_reserved(v, b, NONE)):
         return False
-    if (not owed or _nearly_has_its_part(v, b, x)) and not has_half(v, v.times[NOW]):
-        return False
     if not owed and due_in_order(v, x, b) <= LEAST_SHARE:
         return False
     return x != v.groups[b].leaf or not (_awaits_turn(v, b, x) and _one_end_helps(v, b, x, not owed, lack))
 
 
-cdef bint _nearly_has_its_part(View v, i64 b, i64 x) noexcept nogil:
-    """Return True if a line has half of its part, and is nearer to it without a group's next task than with it."""
-    return 2 * lack_of(v, x, needs_of(v, v.groups[b].shape_row)) < min(size_of(v, b), _part_and_lack(v, x)[0])
-
-
 cdef bint _awaits_turn(View v, i64 b, i64 x) noexcept nogil:
     """Return True if a line is left to its turn where one end makes room: it is not owed a whole task's work.
 
-    If nobody knows how much that is, nobody goes before a queue above it.
+    Or its siblings do not go by their shares: then their order stands.
     """
-    job = current_job(v, b)
-    return not is_owed_a_task(v, x, b, job) and (p90_duration(v, job) < INFINITY or not _is_beyond_turn(v, b, x))
-
-
-cdef bint _is_beyond_turn(View v, i64 b, i64 x) noexcept nogil:
-    """Return True if a queue above a line lacks less than the line's task: the order serves others before it when a task ends."""
-    q, needs, size = v.queues[x].parent, needs_of(v, v.groups[b].shape_row), size_of(v, b)
-    while q > 0 and lack_of(v, q, needs) >= size - LEAST_SHARE:
-        q = v.queues[q].parent
-    return q > 0
+    return x == 0 or not compares_shares(v.queues[v.queues[x].parent].policy) or not is_owed_a_task(v, x, b, current_job(v, b))
 
 
 cdef bint _is_owed(View v, i64 b, i64 x) noexcept nogil:
@@ -259,13 +243,13 @@ cdef bint reserves(View v, i64 b, Plan *found) noexcept nogil:
     """Decide what to do for a group that is owed: reserve, end a reservation that is in the way, or, if False, pass it over."""
     cdef bint paid, awaits
     now, x, mark, cost = v.times[NOW], line_of(v, v.groups[b].leaf), v.scratches, floats(v, v.len_total)
-    count, start = plan(v, b, x, True, now, cost)
+    count, start = plan(v, b, x, now, cost)
     paid = count > 0 and start > now and (is_paid(v, cost, v.queues[x].wasted, now) or may_overdraw(v, b, x, now))
     release(v, mark)
     if paid:
         found[0] = Plan(KEEP, count, current_job(v, b), True, start, 0, next_number(v), 0)
         return True
-    awaits = not is_owed_a_task(v, x, b, current_job(v, b)) and _one_end_helps(v, b, x, True, INFINITY)
+    awaits = _awaits_turn(v, b, x) and _one_end_helps(v, b, x, True, INFINITY)
     h = _in_the_way(v, b, x, now) if not awaits else NONE
     if h != NONE:
         found[0] = Plan(DROP, 0, h, True, now, 0, NONE, 0)
@@ -284,7 +268,7 @@ cdef i64 _in_the_way(View v, i64 b, i64 x, double now) noexcept nogil:
         if v.holds[h].kind == RESERVATION and v.queues[x].debt > v.queues[line_of(v, v.groups[v.holds[h].group].leaf)].debt:
             less[h], v.holds[h].kind, some = True, ABSENT, True
     if some:
-        count, start = plan(v, b, x, True, now, cost)
+        count, start = plan(v, b, x, now, cost)
     else:
         count, start = 0, now
     for k in range(count):
@@ -315,9 +299,8 @@ cdef Plan review(View v, double now) noexcept nogil:
             why = what_stops(v, b)
             if (why != NOT_REACHED and why != NO_NODE and (why != MAX_JOBS or v.groups[b].started == 0)) or _is_over(v, h, now):
                 return Plan(DROP, 0, h, True, now, 0, NONE, 0)
-            if _is_late(v, h, why, now) or (asked and _is_far(v, h, now)):
-                if late == NONE or _owes_more(v, h, late):
-                    late = h
+            if _is_late(v, h, why, now) and (late == NONE or _owes_more(v, h, late)):
+                late = h
         h = next_promise(v, h)
     h = _least_owed(v) if is_overspent(v, now) else NONE
     if h != NONE:
@@ -328,12 +311,6 @@ cdef Plan review(View v, double now) noexcept nogil:
 cdef bint _is_late(View v, i64 h, i64 why, double now) noexcept nogil:
     """Return True if a reservation's start has passed and its job, stopped by `why`, has no room."""
     return now > v.holds[h].start and now >= v.holds[h].planned + MIN_FORECAST_SECONDS and (why == NO_NODE or not is_there(v, h))
-
-
-cdef bint _is_far(View v, i64 h, double now) noexcept nogil:
-    """Return True if a reservation starts long after the longest tasks that run should have ended, and was planned as long ago."""
-    longest = v.queues[0].lasts
-    return v.holds[h].start - now > 2 * longest > 0.0 and now >= v.holds[h].planned + longest
 
 
 cdef i64 _least_owed(View v) noexcept nogil:
@@ -405,7 +382,7 @@ cdef (i64, double, bint) _plan_without(View v, i64 h, i64 b, double now) noexcep
     last, mark, cost = next_promise(v, h), v.scratches, floats(v, v.len_total)
     for k in range(h, last):
         v.holds[k].kind = ABSENT
-    count, start = plan(v, b, line_of(v, v.groups[b].leaf), False, now, cost)
+    count, start = plan(v, b, line_of(v, v.groups[b].leaf), now, cost)
     paid = count > 0 and is_paid(v, cost, 0.0, now)
     for k in range(h, last):
         v.holds[k].kind = RESERVATION
@@ -413,18 +390,17 @@ cdef (i64, double, bint) _plan_without(View v, i64 h, i64 b, double now) noexcep
     return count, start, paid
 
 
-cdef (i64, double) plan(View v, i64 b, i64 x, bint new, double now, double *cost) noexcept nogil:
+cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept nogil:
     """Plan a group's reservation (see `_plan_with`), and mark the leaves whose ends do not count (`apart`).
 
     - A line that is owed a whole task's work, and may stay (`_may_stay`), has room for which nothing idles, by ends of its own tasks and of
       all but those of who is owed more, and would lack some of their part. So room that was gathered stays together until who is owed as
-      much has had it. Where one end would do, a `new` reservation beside others of the line is only this, unless the order serves others
-      first (`_is_beyond_turn`). Where siblings do not go by their shares, their order stands.
+      much has had it.
     - Else ends count that leave it their room: of lines that do not wait, would have their part, or are not owed more and would then lack less.
     - Else ends of all but those who are owed more, and its own. If one end of any would do, it has that in its turn, unless it is owed a whole
       task's work; then its own do not count.
     """
-    cdef bint some = False, one, owed, more, own = v.groups[b].gang > 0 and in_gangs(v, x) > 0.0
+    cdef bint some = False, one, owed, own = v.groups[b].gang > 0 and in_gangs(v, x) > 0.0
     lack, mark = lacks(v, b, x), v.scratches
     kept, taken = flags(v, v.counts[QUEUES]), flags(v, v.counts[QUEUES])
     before, gone = flags(v, v.counts[QUEUES]), relied_on(v, b)  # `before`: who is owed more, and would lack some of its part
@@ -443,15 +419,14 @@ cdef (i64, double) plan(View v, i64 b, i64 x, bint new, double now, double *cost
             elif _takes_back(without, lack) and not (own and line_of(v, q) == x):
                 taken[q] = some = True
             t = v.tasks[t].after
-    count, start, owed = 0, INFINITY, is_owed_a_task(v, x, b, current_job(v, b))
+    count, start, owed = 0, INFINITY, not _awaits_turn(v, b, x)
     if owed and _may_stay(v, b, x):
         for q in range(v.counts[QUEUES]):
             v.queue_cache[q].apart = kept[q] or before[q]
         count, start = _plan_with(v, b, now, cost, gone)
         if count > 0 and (start <= now or in_shares(v, cost) > LEAST_SHARE):
             count = 0
-    more = new and owed and (v.queues[x].reserved > 0 or not _follows_shares(v, x))
-    if count == 0 and not (more and not _is_beyond_turn(v, b, x) and _one_end_helps(v, b, x, False, lack)):
+    if count == 0:
         for q in range(v.counts[QUEUES]):
             v.queue_cache[q].apart = taken[q]
         count, start = _plan_with(v, b, now, cost, gone)
@@ -466,18 +441,8 @@ cdef (i64, double) plan(View v, i64 b, i64 x, bint new, double now, double *cost
 
 
 cdef bint _may_stay(View v, i64 b, i64 x) noexcept nogil:
-    """Return True if room may stay together for a line: another waits, it lacks some of its part, or would without one of its tasks.
-
-    Where siblings are not ordered by their shares, that order stands.
-    """
-    if v.queues[0].waits == v.queues[x].pending or not _follows_shares(v, x):
-        return False
-    return lack_of(v, x, needs_of(v, v.groups[b].shape_row)) + size_of(v, b) > LEAST_SHARE
-
-
-cdef bint _follows_shares(View v, i64 x) noexcept nogil:
-    """Return True if a line's siblings are ordered by their shares."""
-    return x > 0 and compares_shares(v.queues[v.queues[x].parent].policy)
+    """Return True if room may stay together for a line: another waits, it lacks some of its part, or would without one of its tasks."""
+    return v.queues[0].waits > v.queues[x].pending and lack_of(v, x, needs_of(v, v.groups[b].shape_row)) + size_of(v, b) > LEAST_SHARE
 
 
 cdef bint _is_owed_more(View v, i64 y, i64 x) noexcept nogil:
@@ -534,7 +499,6 @@ cdef (i64, double) _plan_task(View v, i64 b, double now, double *cost, Ranked *e
             continue
         for r in range(m):
             here[r] = 0.0
-        _refill(v, ends, left, at)
         _expect_idle(v, 1, shape, room, ends, left, now, at, here)
         loss = in_shares(v, here) + size * (at - now)
         if loss < best:
@@ -681,17 +645,6 @@ cdef void _give_back_task(View v, i64 t, i64 *room) noexcept nogil:
         room[r] += v.demand[v.jobs[v.tasks[t].job].shape_row * m + r]
 
 
-cdef void _refill(View v, Ranked *ends, i64 left, double start) noexcept nogil:
-    """Replace the ends before the start of a task by when their room begins to idle: a leaf that waits fills it until its tasks would be late."""
-    k = 0
-    while k < left and ends[k].key < start:
-        j = v.tasks[ends[k].row].job
-        if v.queues[v.jobs[j].queue].pending > 0 and v.queues[v.jobs[j].queue].wants != ANYTHING:  # offers leave kept room alone
-            ends[k].key = max(ends[k].key, start - p90_duration(v, j))
-        k += 1
-    qsort(ends, k, sizeof(Ranked), compare_ranked)
-
-
 cdef void _expect_idle(
     View v, i64 count, i64 shape, i64 *room, Ranked *ends, i64 left, double now, double start, double *cost
 ) noexcept nogil:
@@ -717,8 +670,6 @@ cdef void set_cost(View v, i64 h, double at) noexcept nogil:
     for r in range(m):
         v.cost[h * m + r] = v.idled[h * m + r]
     left = _ends_on(v, b, n, h, at, ends, NULL)
-    if v.groups[b].gang == 0:
-        _refill(v, ends, left, v.holds[h].start)
     _expect_idle(v, v.holds[h].tasks, v.groups[b].shape_row, room, ends, left, at, v.holds[h].start, &v.cost[h * m])
     v.times[FUNDED] = -INFINITY
     release(v, mark)

@@ -115,16 +115,6 @@ cdef bint is_overspent(View v, double now) noexcept nogil:
     return False
 
 
-cdef bint has_half(View v, double now) noexcept nogil:
-    """In a cycle: return True if half the budget is left, of each resource: the other half is for those who lack more of their part."""
-    if v.counts[HALF_AT] != v.counts[NEWS]:
-        v.counts[HALF_AT], v.counts[HALF] = v.counts[NEWS], 1
-        for r in range(v.len_total):
-            if v.total[r] > 0 and left_of(v, r, now) < v.times[IDLE_BUDGET] * v.total[r] * (HOURS - 1) * HOUR / 2:
-                v.counts[HALF] = 0
-    return v.counts[HALF] == 1
-
-
 cdef bint may_overdraw(View v, i64 b, i64 x, double now) noexcept nogil:
     """Return True if a reservation for a group may exceed the budget."""
     if v.queues[x].tasks > 0 or now < v.queues[0].put_off or v.times[IDLE_BUDGET] <= 0.0:

@@ -15,8 +15,8 @@
 - **Line**: a leaf, or the highest queue above it that serves its children in the order of their jobs (fifo, priority). Debts
   are of lines; such a queue's children have what it lacks in common.
 - **Asked**: lines are asked whether they are owed room in moments of which the first event comes once as many tasks have started or
-  ended, or jobs come, as there were active queues, or as tasks run if these are fewer; once a count is late by the
-  least patience of those who wait; and after a node with reserved room was lost. Only then is anybody given a reservation. Once tasks
+  ended, or jobs come, as run; once a count is late by the least patience of those who wait; and after a node with reserved room
+  was lost. Only then is anybody given a reservation. Once tasks
   were placed and all are served that can be (TasksPlaced without `more`), nobody is asked again before something happens.
 - **Counting**: what lines have lacked is added up, by need, in the first such moment from
 
@@ -118,7 +118,7 @@ cpdef void begin_moment(View v, double at) noexcept nogil:
 
 cdef bint _is_time_to_ask(View v, double at) noexcept nogil:
     """Return True if enough has happened since lines were asked, or a count of debts is late by the patience of who waits."""
-    return v.queues[0].events >= min(v.queues[0].line, v.queues[0].tasks) or at >= v.times[DUE_AT] + v.times[LEAST_PATIENCE]
+    return v.queues[0].events >= v.queues[0].tasks or at >= v.times[DUE_AT] + v.times[LEAST_PATIENCE]
 
 
 cdef bint is_asked(View v) noexcept nogil:
@@ -164,7 +164,7 @@ cdef void _count_debts(View v, double at) noexcept nogil:
     owed, hungry = floats(v, n), flags(v, 4 * n)
     active, lines, moved = hungry + n, hungry + 2 * n, hungry + 3 * n
     v.counts[NEWS] += 1
-    v.times[DUE_AT] = INFINITY
+    v.times[DUE_AT] = v.times[LEAST_PATIENCE] = INFINITY
     for k in range(v.queues[0].listed):
         x = v.queues[k + 1].line
         moved[x], v.queues[x].in_list = True, False
@@ -172,7 +172,7 @@ cdef void _count_debts(View v, double at) noexcept nogil:
     _note_hungry(v, hungry, active, lines)
     changed = not _are_parts_valid(v, hungry, active, at)
     if changed:
-        v.queues[0].line, v.times[LEAST_PATIENCE] = 0, INFINITY
+        v.queues[0].line = 0
         _set_parts(v, hungry, active)
         _note_longest(v, lines)
     for x in range(n):
@@ -184,6 +184,8 @@ cdef void _count_debts(View v, double at) noexcept nogil:
             if changed or moved[x] or at >= v.queues[x].due_at:
                 _count_debt(v, x, hungry[x], moved[x], at)
             v.times[DUE_AT] = min(v.times[DUE_AT], v.queues[x].due_at)
+            if _waits(v, x):
+                v.times[LEAST_PATIENCE] = min(v.times[LEAST_PATIENCE], patience(v, x))
             if hungry[x] and v.queues[x].debt >= patience(v, x) and v.queues[x].debt > 0.0:
                 owed[x] = v.queues[x].debt * _part_and_lack(v, x)[0]
     if changed:

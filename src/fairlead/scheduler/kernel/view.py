@@ -142,16 +142,15 @@ TAILS_KEPT: Final = 64
     NODES, QUEUES, GROUPS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_GROUPS, FREED, OUT, LIMITED, STOPS,
     HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, HISTOGRAMS, HISTORY_MOVED, MOVED,
     FORGOTTEN_HISTOGRAMS, LAST_PASS, OFFERED, OFFER_SEARCHES, LAST_OFFER, BY_EASY, RESERVES, PASSED,
-    CELLS, FITTING, OPEN, SCANNED, NEWS, HALF_AT, HALF, KEPT_BY, LEAVING, LAST_INNER, NOTED,
-) = range(37)  # fmt: skip
-COUNTS: Final = 37
+    CELLS, FITTING, OPEN, SCANNED, NEWS, KEPT_BY, LEAVING, LAST_INNER, NOTED,
+) = range(35)  # fmt: skip
+COUNTS: Final = 35
 """OFFERED : number of offers the last cycle made; LAST_OFFER : id of the last offer made
 OFFER_SEARCHES : number of searches for a node to offer
 FORGOTTEN_HISTOGRAMS : number of histograms with a p90 that were replaced by others
 BY_EASY : 1 in a simulation that goes by EASY's rule instead of reservations
 RESERVES : 1 in a cycle that may end with a reservation; PASSED : number of jobs that it found no room to keep for
 NEWS : rises whenever what runs, waits, is kept or owed changes, and in a cycle when a task is placed
-HALF : 1 if half the budget was left when NEWS was HALF_AT
 KEPT_BY : leaf of the last task whose end a plan left out because of a guarantee
 LEAVING : number of tasks that are stopping, whatever for; LAST_INNER : the last row of a queue with children
 NOTED : number of durations that were noted
@@ -238,7 +237,8 @@ ARRAYS: Final[dict[str, tuple[Any, int]]] = {
     "kinds_in": _I64_1, "large_kinds_in": _I64_1,
     "histogram_places": ("i4", 2), "masks": ("?", 2), "counted": ("?", 1), "frames": (FRAME, 1),
     "min_offer": _I64_1, "offer_room": _I64_1, "offered_to": _I64_2, "offered_rest": _I64_2,
-    "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "kinds": ("f8", 2), "scarcity": ("f8", 1), "caps": _I64_2, "tails": (TAILS, 1),
+    "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "kinds": ("f8", 2), "scarcity": ("f8", 1), "caps": _I64_2,
+    "tails": (TAILS, 1),
 }  # fmt: skip
 """A view's arrays, each with type and number of dimensions: the tables' rows and wide arrays by their names, then the
 rest of the order."""
