@@ -152,7 +152,11 @@ def returning(seed: int) -> float:
     """Return what the worst of 10 to 20 newcomers who come back has of what packing allows: tasks of 3 to 6 of 40 CPUs."""
     rng = random.Random(seed)
     count, cpu, long = rng.choice([10, 15, 20]), rng.randint(3, 6), rng.choice([30.0, 100.0, 300.0])
-    lasts = long * rng.choice([0.1, 0.2, 0.3, 0.5])
+    return worst_returning(count, cpu, long, long * rng.choice([0.1, 0.2, 0.3, 0.5]), seed)
+
+
+def worst_returning(count: int, cpu: int, long: float, lasts: float, seed: int) -> float:
+    """Return what the worst of equal newcomers who ran small tasks before has of what packing allows, on 40 CPUs."""
     before = [(long / 2 * k, f"new{q}", 1, lasts * (1 + k / 100)) for q in range(count) for k in range(12)]
     begins, turn = 20 * long, cpu * lasts * (count + 1) / 40
     new = [(1.0, cpu, lasts)] * count

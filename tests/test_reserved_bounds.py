@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bench.mixtures import World, mixture, possible, size_of
+from bench.mixtures import World, mixture, possible, size_of, worst_returning
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -58,12 +58,7 @@ def test_the_worst_newcomer_has_most_of_its_part_if_it_is_known_how_long_tasks_l
     count, cpu = data.draw(st.sampled_from([10, 15, 20])), data.draw(st.integers(3, 6))
     long = data.draw(st.sampled_from([30.0, 100.0, 300.0]))
     lasts = long * data.draw(st.sampled_from([0.1, 0.2, 0.3, 0.5]))
-    before = [(long / 2 * k, f"new{q}", 1, lasts * (1 + k / 100)) for q in range(count) for k in range(12)]
-    turn, seed = cpu * lasts * (count + 1) / 40, data.draw(st.integers(0, 99))
-    new = [(1.0, cpu, lasts)] * count
-    world = World([40], (1, long), new, 3, max(15 * long, 12 * turn), seed, come=20 * long, keeper=before)
-    most = possible([40], [(1.0, cpu)] * count + [(1.0, 1)])
-    assert min(world.mean[f"new{q}"] / world.part(f"new{q}") for q in range(count)) >= 0.6 * most
+    assert worst_returning(count, cpu, long, lasts, data.draw(st.integers(0, 99))) >= 0.65
 
 
 @pytest.mark.parametrize("seed", [20, 151, 182, 195, 206, 238])

@@ -87,9 +87,9 @@ cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
 
 
 cdef bint _awaits_turn(View v, i64 b, i64 x) noexcept nogil:
-    """Return True if a line is left to its turn where one end makes room: it is not owed a whole task's work.
+    """Return True if a line is left to its turn where one end makes room.
 
-    Or its siblings do not go by their shares: then their order stands.
+    It is not owed a whole task's work, or its siblings do not go by their shares, and their order stands.
     """
     return x == 0 or not compares_shares(v.queues[v.queues[x].parent].policy) or not is_owed_a_task(v, x, b, current_job(v, b))
 

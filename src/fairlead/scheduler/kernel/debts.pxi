@@ -16,8 +16,8 @@
   are of lines; such a queue's children have what it lacks in common.
 - **Asked**: lines are asked whether they are owed room in moments of which the first event comes once as many tasks have started or
   ended, or jobs come, as run; once a count is late by the least patience of those who wait; and after a node with reserved room
-  was lost. Only then is anybody given a reservation. Once tasks
-  were placed and all are served that can be (TasksPlaced without `more`), nobody is asked again before something happens.
+  was lost. Only then is anybody given a reservation. Once tasks were placed and all are served that can be (TasksPlaced without
+  `more`), nobody is asked again before something happens.
 - **Counting**: what lines have lacked is added up, by need, in the first such moment from
 
       min over the lines that wait of t + min(s, (s - d mod s) / rate), or their `put_off` if that is earlier
@@ -184,9 +184,10 @@ cdef void _count_debts(View v, double at) noexcept nogil:
             if changed or moved[x] or at >= v.queues[x].due_at:
                 _count_debt(v, x, hungry[x], moved[x], at)
             v.times[DUE_AT] = min(v.times[DUE_AT], v.queues[x].due_at)
+            least = patience(v, x)
             if _waits(v, x):
-                v.times[LEAST_PATIENCE] = min(v.times[LEAST_PATIENCE], patience(v, x))
-            if hungry[x] and v.queues[x].debt >= patience(v, x) and v.queues[x].debt > 0.0:
+                v.times[LEAST_PATIENCE] = min(v.times[LEAST_PATIENCE], least)
+            if hungry[x] and v.queues[x].debt >= least and v.queues[x].debt > 0.0:
                 owed[x] = v.queues[x].debt * _part_and_lack(v, x)[0]
     if changed:
         v.times[DEBTS_AT] = at

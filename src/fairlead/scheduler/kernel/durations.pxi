@@ -198,7 +198,7 @@ cdef double set_tails(View v, i64 j, double *tails) noexcept nogil:
     Return an upper bound of all of them, seconds.
     """
     longest = 0
-    memset(tails, 0, TAILS * sizeof(double))
+    memset(tails, 0, 3 * TAIL * sizeof(double))
     for about in range(3):
         row, b = row_about(v, j, about), 0
         left = v.histograms[row].total if row != NONE else 0

@@ -41,7 +41,7 @@ cdef double *floats(Arrays v, i64 count) noexcept nogil
 cdef void release(Arrays v, int mark) noexcept nogil
 cdef double censor_tails(View v, i64 j, double *tails, const int *running, double longest) noexcept nogil
 cdef double set_tails(View v, i64 j, double *tails) noexcept nogil
-cdef View_tails *tails_of(View v, i64 j) noexcept nogil
+cdef double longest_known(View v, i64 j) noexcept nogil
 cdef double duration(double *tails, double longest, double age, double part, double far) noexcept nogil
 cpdef void fade(View v, double at) noexcept nogil
 cpdef void note_arrival(View v, i64 group, double at) noexcept nogil

@@ -26,7 +26,6 @@ cdef extern from *:
 
 cdef enum:
     TAIL = 129  # the bins of a histogram, plus one
-    TAILS = 3 * 129
 
 
 cdef class Arrays:

@@ -17,7 +17,7 @@ from fairlead.engines.kernel.simulated cimport Runs, Truth, end_into, hold_back,
 from fairlead.scheduler.kernel.scheduling cimport (
     Arrays, Plan, View, address_of, apply_finished, apply_placed, apply_started, censor_tails, drop_holds, duration, end_job,
     enter_group, fade, are_due, flag, floats, i64, integers, keep_room, may_await_room, next_step, note_arrival, plan_cycle,
-    plan_last_cycle, put_off, release, set_tails, settle, startable, tails_of,
+    longest_known, plan_last_cycle, put_off, release, set_tails, settle, startable,
 )
 
 from fairlead.simulate.kernel.tape import TAPE
@@ -452,7 +452,7 @@ def any_known(View v, const i64[::1] jobs, const double[::1] ages):
     """Return True if one of these tasks has run less than `MAX_EXTRAPOLATION` times as long as the longest like it that ended."""
     cdef double longest
     for k in range(jobs.shape[0]):
-        longest = tails_of(v, jobs[k]).longest
+        longest = longest_known(v, jobs[k])
         if longest > 0.0 and ages[k] <= MAX_EXTRAPOLATION * longest:
             return True
     return False
