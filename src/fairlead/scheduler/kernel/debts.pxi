@@ -15,9 +15,9 @@
 - **Line**: a leaf, or the highest queue above it that serves its children in the order of their jobs (fifo, priority). Debts
   are of lines; such a queue's children have what it lacks in common.
 - **Asked**: lines are asked whether they are owed room in moments of which the first event comes once as many tasks have started or
-  ended, or jobs come, as run; once a count is late by the least patience of those who wait; and after a node with reserved room
-  was lost. Only then is anybody given a reservation. Once tasks were placed and all are served that can be (TasksPlaced without
-  `more`), nobody is asked again before something happens.
+  ended, or jobs come, as run; once a count is late by the least patience of those who wait; and after a gang started in its
+  reservation, or a node with reserved room was lost. Only then is anybody given a reservation. Once tasks were placed and all are
+  served that can be (TasksPlaced without `more`), nobody is asked again before something happens.
 - **Counting**: what lines have lacked is added up, by need, in the first such moment from
 
       min over the lines that wait of t + min(s, (s - d mod s) / rate), or their `put_off` if that is earlier

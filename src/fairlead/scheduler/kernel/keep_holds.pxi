@@ -170,6 +170,8 @@ cdef void use_hold(View v, i64 group, i64 node, i64 used, double at) noexcept no
         if kind == RESERVATION:
             x = line_of(v, v.groups[group].leaf)
             v.queues[x].wasted = v.queues[x].put_off = 0.0
+            if v.groups[group].gang > 0:  # its line has one for each gang of its part: it needs the next
+                v.queues[0].events = INFINITE
     elif v.holds[h].node == node:
         _shrink_hold(v, h, at)
 
