@@ -30,8 +30,8 @@ from fairlead.simulate.kernel.advance import Tape, advance, forget
 from fairlead.simulate.steps import Simulation, job_of, jobs_of
 from fairlead.simulate.workload import most_at_once
 
-CHUNK_JOBS, CHUNK_TASKS = 50_000, 1_000_000
-"""Maximum size of a chunk, in jobs and in tasks; at least one job."""
+CHUNK_JOBS, CHUNK_TASKS = 16_384, 1_000_000
+"""Maximum size of a chunk, in jobs and in tasks; at least one job. The rows of ended jobs are used again by later chunks."""
 
 
 class Kinds:
