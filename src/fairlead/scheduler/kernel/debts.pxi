@@ -118,7 +118,7 @@ cpdef void begin_moment(View v, double at) noexcept nogil:
 
 cdef bint _is_time_to_ask(View v, double at) noexcept nogil:
     """Return True if enough has happened since lines were asked, or a count of debts is late by the patience of who waits."""
-    return v.queues[0].events >= v.queues[0].tasks or at >= v.times[DUE_AT] + v.times[LEAST_PATIENCE]
+    return v.queues[0].events >= v.queues[0].tasks + v.queues[0].line or at >= v.times[DUE_AT] + v.times[LEAST_PATIENCE]
 
 
 cdef bint is_asked(View v) noexcept nogil:
@@ -153,8 +153,14 @@ cdef void _note_need(View v, i64 x, double least, double part, double lack) noex
         after = min(least, after * part / lack) if lack > 0.0 else least
     due = after + max(v.queues[x].debt_at, v.times[DEBTS_AT])
     v.queues[x].due_at = min(due, v.queues[x].put_off) if v.queues[x].put_off > 0.0 else due
-    v.times[LEAST_PATIENCE] = min(v.times[LEAST_PATIENCE], least)
+    _note_patience(v, least)
     v.times[DUE_AT] = min(v.times[DUE_AT], v.queues[x].due_at)
+
+
+cdef void _note_patience(View v, double least) noexcept nogil:
+    """Note the patience of a line that waits; while nobody knows how long tasks last, events alone count."""
+    if least > 0.0:
+        v.times[LEAST_PATIENCE] = min(v.times[LEAST_PATIENCE], least)
 
 
 cdef void _count_debts(View v, double at) noexcept nogil:
@@ -174,7 +180,7 @@ cdef void _count_debts(View v, double at) noexcept nogil:
     if changed:
         v.queues[0].line = 0
         _set_parts(v, hungry, active)
-        _note_longest(v, lines)
+    _note_longest(v, lines)
     for x in range(n):
         if changed and active[x]:
             v.queues[0].line += 1
@@ -186,7 +192,7 @@ cdef void _count_debts(View v, double at) noexcept nogil:
             v.times[DUE_AT] = min(v.times[DUE_AT], v.queues[x].due_at)
             least = patience(v, x)
             if _waits(v, x):
-                v.times[LEAST_PATIENCE] = min(v.times[LEAST_PATIENCE], least)
+                _note_patience(v, least)
             if hungry[x] and v.queues[x].debt >= least and v.queues[x].debt > 0.0:
                 owed[x] = v.queues[x].debt * _part_and_lack(v, x)[0]
     if changed:
@@ -300,10 +306,10 @@ cdef double patience(View v, i64 x) noexcept nogil:
 
     While it runs nothing, a part of that, or of how long those last that run: who drains a node for it waits no longer than that.
     """
-    lasts = v.queues[x].lasts
-    if v.queues[x].tasks > 0:
+    lasts, longest = v.queues[x].lasts, v.queues[0].lasts
+    if v.queues[x].tasks > 0 and lasts > 0.0:
         return lasts
-    return PATIENCE * (min(lasts, v.queues[0].lasts) if v.queues[0].lasts > 0.0 else lasts)
+    return PATIENCE * (min(lasts, longest) if lasts > 0.0 and longest > 0.0 else max(lasts, longest))
 
 
 cdef void _note_hungry(View v, flag *hungry, flag *active, flag *lines) noexcept nogil:
@@ -482,13 +488,11 @@ cdef double in_gangs(View v, i64 x) noexcept nogil:
 cdef bint is_owed_a_task(View v, i64 x, i64 b, i64 job) noexcept nogil:
     """Return True if a line is owed what a task like the next of a group, of a job row, takes while it lasts.
 
-    If nobody knows how long they last, the longest that tasks of any line are known to last counts.
+    If nobody knows how long they last, the longest that tasks of any line last counts that runs some.
     """
     lasts = p90_duration(v, job)
     if lasts == INFINITY:
-        lasts = 0.0
-        for q in range(v.counts[QUEUES]):
-            lasts = max(lasts, v.queues[q].lasts)
+        lasts = v.queues[0].lasts
     return 0.0 < size_of(v, b) * lasts <= v.queues[x].debt * _part_and_lack(v, x)[0]
 
 
