@@ -118,7 +118,7 @@ cpdef void begin_moment(View v, double at) noexcept nogil:
 
 cdef bint _is_time_to_ask(View v, double at) noexcept nogil:
     """Return True if enough has happened since lines were asked, or a count of debts is late by the patience of who waits."""
-    return v.queues[0].events >= v.queues[0].tasks + v.queues[0].line or at >= v.times[DUE_AT] + v.times[LEAST_PATIENCE]
+    return v.queues[0].events >= max(v.queues[0].tasks, v.queues[0].line // 8) or at >= v.times[DUE_AT] + v.times[LEAST_PATIENCE]
 
 
 cdef bint is_asked(View v) noexcept nogil:
@@ -148,13 +148,22 @@ cdef bint _waits(View v, i64 x) noexcept nogil:
 
 cdef void _note_need(View v, i64 x, double least, double part, double lack) noexcept nogil:
     """Note when a line that waits needs a count, by the formula above."""
-    after = least - fmod(v.queues[x].debt, least) if least > 0.0 else 0.0
+    step = _step(least, v.queues[x].debt)
+    after = step - fmod(v.queues[x].debt, step) if least > 0.0 else 0.0
     if part > LEAST_SHARE:  # else it is not known yet: a debt grows by at most 1 s a second
-        after = min(least, after * part / lack) if lack > 0.0 else least
+        after = min(step, after * part / lack) if lack > 0.0 else step
     due = after + max(v.queues[x].debt_at, v.times[DEBTS_AT])
     v.queues[x].due_at = min(due, v.queues[x].put_off) if v.queues[x].put_off > 0.0 else due
     _note_patience(v, least)
     v.times[DUE_AT] = min(v.times[DUE_AT], v.queues[x].due_at)
+
+
+cdef double _step(double least, double debt) noexcept nogil:
+    """Return by how much a debt grows until its line is asked again: its patience, or as an eighth to a quarter of the debt, if that is more."""
+    cdef int octave = 0
+    if debt > 8.0 * least > 0.0:
+        frexp(debt / (4.0 * least), &octave)
+    return least * (<i64>1 << min(max(0, octave - 1), 62))
 
 
 cdef void _note_patience(View v, double least) noexcept nogil:
@@ -232,7 +241,8 @@ cdef void _count_debt(View v, i64 x, bint hungry, bint moved, double at) noexcep
     part, lack = _add_lack(v, x, hungry, at)
     least = patience(v, x) if _waits(v, x) else INFINITY
     if hungry and v.queues[x].debt >= least and v.queues[x].debt > 0.0:
-        if moved or least == 0.0 or floor(before / least) < floor(v.queues[x].debt / least):
+        step = _step(least, v.queues[x].debt)
+        if moved or least == 0.0 or floor(before / step) < floor(v.queues[x].debt / step):
             enlist(v, x)
     if hungry and v.queues[x].put_off > 0.0:
         enlist(v, x)
