@@ -244,6 +244,8 @@ cdef void _count_debt(View v, i64 x, bint hungry, bint moved, double at) noexcep
         step = _step(least, v.queues[x].debt)
         if moved or least == 0.0 or floor(before / step) < floor(v.queues[x].debt / step):
             enlist(v, x)
+    if hungry and v.queues[x].put_off == 0.0 and v.queues[x].debt < least < INFINITY and v.queues[x].pending > 1 and v.queues[x].tasks > 0:
+        v.queues[x].put_off = at + least  # others of it may run in place of its oldest
     if hungry and v.queues[x].put_off > 0.0:
         enlist(v, x)
     if v.queues[x].put_off <= at:

@@ -106,9 +106,9 @@ cdef i64 reserved_on(View v, i64 n, i64 r, double until, i64 own, i64 b) noexcep
 
 
 cdef bint is_closed(View v, i64 n) noexcept nogil:
-    """Return True if nobody enters room that a node keeps since they would end in time: it has an overdraft that was late once."""
+    """Return True if nobody enters room that a node keeps since they would end in time: it has a reservation that was late once."""
     h = v.nodes[n].hold
-    while h != NONE and (v.holds[h].allowance == 0.0 or v.holds[h].slips == 0):
+    while h != NONE and v.holds[h].slips == 0:
         h = v.holds[h].after
     return h != NONE
 
