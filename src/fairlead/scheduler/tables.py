@@ -297,7 +297,7 @@ class Queues(Table):
     line: I64  # of row k + 1: line k of the list of those that may be owed something; the root's: queues active at the last count
     listed: I64  # the root's: length of that list
     reserved: Annotated[I64, DERIVED]  # of a line: tasks that it has reservations for
-    wants: I64  # bits of the resources that its jobs needed so far
+    wants: I64  # bits of the resources that each of its waiting jobs needs; of a leaf, what they needed when it waited last
     standing: I64  # when parts were computed, 2: hungry, 1: active, 0: neither; see `kernel/debts.pxi`
     events: I64  # the root's: tasks that started, ended or came since lines were asked
     pending: Annotated[I64, DERIVED]  # of a leaf: groups with jobs
@@ -335,6 +335,7 @@ class Queues(Table):
     idle_nonlendable_below: Amounts  # sum of idle_nonlendable over the queues below
     never_lent: Annotated[I64, PerResource(), DERIVED]  # what others do not lend to it, even if they use nothing
     due: Floats  # its part when debts were last counted, base units
+    needing: Annotated[I64, PerResource(), DERIVED]  # of a leaf: groups that wait and need it
     # held for its claims; counts as used, except for those claims
     claimed: Annotated[I64, PerResource(), DERIVED]
     offered: Amounts  # part of used: offered and not answered

@@ -20,7 +20,6 @@ cpdef void note_arrival(View v, i64 group, double at) noexcept nogil:
     begin_moment(v, at)
     _note_event(v)
     leaf = v.groups[group].leaf
-    v.queues[leaf].wants |= needs_of(v, v.groups[group].shape_row)
     if v.queues[leaf].pending == 0:
         enlist(v, line_of(v, leaf))
         v.times[WAITS_AT] = at

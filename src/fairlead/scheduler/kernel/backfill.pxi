@@ -76,14 +76,18 @@ cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
     owed = _is_owed(v, b, x)
     if not owed and not first:
         return False
-    why = what_stops(v, b)
-    if why != NOT_REACHED and why != NO_NODE and not (why == MAX_JOBS and v.groups[b].started > 0):  # then it skips to one that runs
+    if _is_kept_out(v, b, what_stops(v, b)):
         return False
     if _are_reservations_used_up(v, x) or (v.group_cache[b].keeping and _are_all_reserved(v, b, NONE)):
         return False
     if not owed and due_in_order(v, x, b) <= LEAST_SHARE:
         return False
     return x != v.groups[b].leaf or not (_awaits_turn(v, b, x) and _one_end_helps(v, b, x, not owed, lack))
+
+
+cdef bint _is_kept_out(View v, i64 b, i64 why) noexcept nogil:
+    """Return True if what stops a group is not that there is no room."""
+    return why != NOT_REACHED and why != NO_NODE and not (why == MAX_JOBS and v.groups[b].started > 0)  # then it skips to one that runs
 
 
 cdef bint _awaits_turn(View v, i64 b, i64 x) noexcept nogil:
@@ -163,7 +167,7 @@ cdef bint _is_refilled(View v, i64 n, i64 x) noexcept nogil:
     while t != NONE:
         q = v.jobs[v.tasks[t].job].queue
         if v.queues[q].pending > 0 and line_of(v, q) != x:
-            if v.queues[q].wants == ANYTHING or is_free(v, n, v.jobs[v.tasks[t].job].shape_row):
+            if v.jobs[v.tasks[t].job].once or is_free(v, n, v.jobs[v.tasks[t].job].shape_row):
                 return True
         t = v.tasks[t].after
     return False
@@ -220,10 +224,16 @@ cdef void ask_oldest(View v, i64 x) noexcept nogil:
 
 
 cdef i64 _oldest_that_may_owe(View v, i64 q, i64 x) noexcept nogil:
-    """Return the group that goes first, of those of a queue of line x that may owe; NONE."""
+    """Return the group that goes first, of those of a queue of line x that may owe, and that only lack room; NONE."""
     base, slots, found = v.queue_cache[q].base, v.queue_cache[q].slots, NONE
     if not v.queue_cache[q].inner:
         b = v.trees[base + 1].best
+        if b != NONE and not v.queues[q].strict and _is_kept_out(v, b, what_stops(v, b)):
+            b = NONE
+            for place in range(base + slots, base + 2 * slots):
+                g = v.trees[place].best
+                if g != NONE and not _is_kept_out(v, g, what_stops(v, g)) and (b == NONE or _is_older(v, q, g, b)):
+                    b = g
         return b if b != NONE and _may_owe(v, b) else NONE
     for place in range(base + slots, base + 2 * slots if is_by_jobs(v, q) else 0):
         b = _oldest_that_may_owe(v, v.trees[place].best, x) if v.trees[place].best != NONE else NONE
@@ -297,7 +307,7 @@ cdef Plan review(View v, double now) noexcept nogil:
         if v.holds[h].kind == RESERVATION and (asked or now > v.holds[h].start or v.holds[h].allowance > 0.0):
             b = v.holds[h].group
             why = what_stops(v, b)
-            if (why != NOT_REACHED and why != NO_NODE and (why != MAX_JOBS or v.groups[b].started == 0)) or _is_over(v, h, now):
+            if _is_kept_out(v, b, why) or _is_over(v, h, now):
                 return Plan(DROP, 0, h, True, now, 0, NONE, 0)
             if _is_late(v, h, why, now) and (late == NONE or _owes_more(v, h, late)):
                 late = h

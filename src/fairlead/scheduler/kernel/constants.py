@@ -52,8 +52,6 @@ PATIENCE: Final = 0.25
 """A line that runs nothing gets a reservation once it is owed this part of the time that its tasks last; others: all of it."""
 PARTS_TICKS: Final = 8.0
 """Ticks of past use, 1024 a half-life, after which parts are computed again: use counts a half percent less then."""
-ANYTHING: Final = -1
-"""What a leaf wants whose framework wants offers: all bits."""
 LEAST_SHARE: Final = 1e-9
 """Shares up to this are none."""
 RETRY_FRACTION: Final = 0.03

@@ -5,7 +5,8 @@
             W: weights of its other active children, W': of the **hungry**, which wait for more
             H, H': what these are charged for past use; S: what those use that are not hungry
     part    p = L * w - h; within guarantee and limit. h is at most what there is, times half of w / W for the queue and each above
-    lack    l = least of p - used over the resources needed, as a fraction of what there is
+    lack    l = least of p - used over the resources that each waiting job needs, as a fraction of what there is. One that cannot
+            have more of a resource, by a limit or since that is not lent, may be owed room for jobs that do not need it
     debt    d grows by l / p * time, and shrinks to max(l, -b) / p * T at least, T: how long its tasks last, 0 if that is
             unknown; b: what the task, or gang, that started last took beyond the part, 0 if nobody else waited; 0 for a queue that
             neither waits nor runs. So it is in seconds, and who runs nothing is owed a second more each second, whatever the weight.
@@ -76,10 +77,17 @@ cpdef void note_pending(View v, i64 b, i64 more) noexcept nogil:
 
 
 cdef void _count_group(View v, i64 b, i64 more) noexcept nogil:
-    v.queues[v.groups[b].leaf].pending += more
+    cdef i64 m = v.len_total
+    leaf, needs, all_need, some_need = v.groups[b].leaf, needs_of(v, v.groups[b].shape_row), 0, 0
+    v.queues[leaf].pending += more
     v.queues[0].waits += more
     v.queues[0].who_waits += more * b
-    v.queues[v.groups[b].leaf].wants |= ANYTHING if v.groups[b].is_framework else needs_of(v, v.groups[b].shape_row)
+    for r in range(m):
+        v.needing[leaf * m + r] += more if v.groups[b].is_framework or needs & needs_bit(r) else 0
+        some_need |= needs_bit(r) if v.needing[leaf * m + r] > 0 else 0
+        all_need |= needs_bit(r) if v.needing[leaf * m + r] == v.queues[leaf].pending else 0
+    if v.queues[leaf].pending > 0:
+        v.queues[leaf].wants = all_need if all_need != 0 else some_need
 
 
 cpdef void count_pending(View v) noexcept nogil:
@@ -87,6 +95,8 @@ cpdef void count_pending(View v) noexcept nogil:
     v.queues[0].waits = v.queues[0].who_waits = 0
     for q in range(v.counts[QUEUES]):
         v.queues[q].pending = v.queues[q].reserved = 0
+        for r in range(v.len_total):
+            v.needing[q * v.len_total + r] = 0
     for h in range(v.counts[HOLDS]):
         if v.holds[h].kind == RESERVATION:
             v.queues[line_of(v, v.groups[v.holds[h].group].leaf)].reserved += v.holds[h].tasks
@@ -326,14 +336,16 @@ cdef double patience(View v, i64 x) noexcept nogil:
 
 cdef void _note_hungry(View v, flag *hungry, flag *active, flag *lines) noexcept nogil:
     """Note which queues are hungry and active, and which are lines with jobs; and what these want."""
-    inner = flags(v, v.counts[QUEUES])
+    inner, waits = flags(v, v.counts[QUEUES]), flags(v, v.counts[QUEUES])
     for q in range(v.counts[QUEUES] - 1, -1, -1):
         p = v.queues[q].parent
         if not inner[q]:
             hungry[q] = v.queues[q].pending > 0
             x = line_of(v, q)
             lines[x] = True
-            v.queues[x].wants |= v.queues[q].wants
+            if x != q and hungry[q]:
+                both = v.queues[x].wants & v.queues[q].wants if waits[x] else v.queues[q].wants
+                v.queues[x].wants, waits[x] = both if both != 0 else v.queues[x].wants, True
         hungry[q] = hungry[q] and _may_run_more(v, q)
         active[q] = active[q] or hungry[q] or v.queues[q].tasks > 0
         if p != NONE:
