@@ -105,12 +105,14 @@ cdef i64 reserved_on(View v, i64 n, i64 r, double until, i64 own, i64 b) noexcep
     return max(0, amount)
 
 
-cdef bint is_closed(View v, i64 n) noexcept nogil:
-    """Return True if nobody enters room that a node keeps since they would end in time: it has a reservation that was late once."""
-    h = v.nodes[n].hold
-    while h != NONE and v.holds[h].slips == 0:
+cdef i64 slips_on(View v, i64 n) noexcept nogil:
+    """Return how often a reservation on a node was late at most; INFINITE if it is an overdraft: then nobody enters its room."""
+    h, slips = v.nodes[n].hold, 0
+    while h != NONE:
+        if v.holds[h].slips > 0:
+            slips = max(slips, INFINITE if v.holds[h].allowance > 0.0 else v.holds[h].slips)
         h = v.holds[h].after
-    return h != NONE
+    return slips
 
 
 cdef void set_held(View v, i64 n) noexcept nogil:

@@ -99,13 +99,17 @@ cdef i64 hold_to_enter(View v, i64 b, i64 h) noexcept nogil:
 cpdef bint may_enter(View v, i64 b, i64 n) noexcept nogil:
     """Return True if a task of a group may enter room that a node holds for others.
 
-    Either it ends in time, and the node is not closed, or its guarantee would preempt what the holders place there.
+    Either it ends in time, or its guarantee would preempt what the holders place there. Once a reservation there was late, it
+    must do so even if it takes as long as the longest known: else one of many tasks that end in time mostly would delay it each time.
     """
     shape = v.groups[b].shape_row
     if v.nodes[n].hold == NONE or not is_free(v, n, shape):
         return False
-    until = ended_by(v, b)
-    if until < INFINITY and not is_closed(v, n) and fits_beside(v, n, shape, until, NONE, NONE):
+    until, late = ended_by(v, b), slips_on(v, n)
+    if late > 0 and until < INFINITY:
+        job = current_job(v, b)
+        until = max(until, v.times[NOW] + min(v.jobs[job].time_limit, longest_known(v, job)))
+    if until < INFINITY and late < INFINITE and fits_beside(v, n, shape, until, NONE, NONE):
         return True
     # rule: stays
     return v.queues[v.groups[b].leaf].guarded and fits_beside(v, n, shape, INFINITY, NONE, b)
