@@ -50,7 +50,7 @@ cpdef void gather(View v, PreemptionPlan g, double now) noexcept nogil:
             runs[k].revocable = v.jobs[j].revocable
             # rule: min-runtime
             runs[k].protected = now - started < v.queues[leaf].min_runtime
-            runs[k].recovering = now - started < v.jobs[j].safe_for
+            runs[k].recovering = v.tasks[t].oversized and now - started < v.jobs[j].safe_for
             protected |= runs[k].protected
             recovering |= runs[k].recovering
             lost += runs[k].lost
