@@ -148,12 +148,14 @@ def test_tasks_of_two_resources_pay_one_after_another_where_their_queue_has_less
         for k in range(4):
             story.job(begin + 600 * k, "b", 10000.0, cpu=2, gpu=1)
     story.until(90000.0)
-    assert [story.began[k] for k in range(2, 10)] == [[36035.0 + 600 * k] for k in range(4)] + [[80035.0 + 600 * k] for k in range(4)]
+    assert [story.began[k] for k in range(2, 10)] == [[36035.0 + 600 * k] for k in range(4)] + [
+        [80035.0 + 600 * k] for k in range(4)
+    ]
     assert story.state.jobs.safe_for[story.state.job_row(1)] == 0.0, "none of them is protected"
 
 
 def test_only_the_task_that_its_queue_could_not_claim_is_protected_and_its_siblings_pay_again():
-    """A runs four tasks of two cpus and is guaranteed three: one task is more than what it keeps when b has all five of its own."""
+    """A runs four tasks of two cpus and is guaranteed three: when b has all five of its own, a cannot keep its last but one."""
     story = Story([{"cpu": 8}], [Queue("a", guarantee={"cpu": 3}), Queue("b", guarantee={"cpu": 5})])
     story.job(0.0, "a", 10**7, 4, cpu=2)
     for begin in (36000.0, 80000.0):
@@ -190,6 +192,23 @@ def test_a_queue_without_a_guarantee_protects_nothing_from_when_it_had_one():
     story.job(40000.0, "b", 100.0, 5, cpu=1)
     story.until(41000.0)
     assert story.began[4] == [40035.0] * 5
+
+
+def test_a_claim_names_the_resource_that_no_node_has_for_it():
+    """B has more of its gpus than of its cpus, but there are cpus. What others are preempted for is told as the same."""
+    own = {"guarantee": {"cpu": 32000, "gpu": 4000}}
+    story = Story([{"cpu": 64000, "gpu": 8000}], [Queue("a", **own, min_runtime=500.0), Queue("b", **own)])
+    story.job(0.0, "b", 10**7, cpu=2000, gpu=1000)
+    story.job(0.0, "a", 10**7, 7, cpu=2000, gpu=1000)
+    story.job(100.0, "b", 10**7, cpu=2000, gpu=1000)
+    story.until(200.0)
+    assert explain(story.state, 3, 200.0)["claim"] == (
+        "queue b has 1 of its 4 guaranteed gpu; no eligible victims make room so far; "
+        "other tasks: started less than 500 s ago (7 tasks)"
+    )
+    story.until(1000.0)
+    claim = story.of(TasksRevoked)[0].claim
+    assert (claim.resource, claim.has, claim.of) == ("gpu", 1000, 4000)
 
 
 @settings(max_examples=cases(15), deadline=None)

@@ -13,7 +13,7 @@ revocable             No victim in or below a queue that is not revocable.
 min-runtime           No victim that started less than `min_runtime` ago.
 keeps-guarantee       No queue is a victim below its guarantee; one above the claim ends no lower than before, if below it.
 oversized             If that leaves no victims for a GUARANTEE claim: a task that its queue could not claim may be one.
-once-per-run          An oversized task that was preempted is no victim for a guarantee or share before it ran its usual time.
+once-per-run          A task that was preempted as oversized is no victim for a guarantee or share before it ran its usual time.
 keeps-share           For FAIR_SHARE, no queue is a victim below its fair share either.
 lower-priority        For PRIORITY, victims have lower priority, in the same leaf.
 mixed                 If these bring the claim within its queue's fair share, others are victims too, as for FAIR_SHARE.
@@ -30,8 +30,9 @@ progress              Each plan reduces the open claims (:func:`measure`), so pr
 Preemption ends. By `stays` (:func:`~fairlead.scheduler.kernel.scheduling.exact_below`,
 :func:`~fairlead.scheduler.kernel.scheduling.may_enter`, :func:`keep_for_claims`), each task is preempted at most once for a claim
 between outside facts. Each plan serves a claim of its class, and opens none of that class or a more urgent one; but one with
-oversized victims may, and leaves fewer tasks that can still be such victims. So that number, and those of the open claims, most
-urgent class first, decrease lexicographically; only outside facts and time increase them.
+oversized victims may. Then these are noted (:mod:`~fairlead.scheduler.preemption.oversized`), and fewer tasks can still be such
+victims. So that number, and those of the open claims, most urgent class first, decrease lexicographically; only outside facts and
+time increase them.
 """
 
 from collections import Counter
