@@ -30,9 +30,9 @@ progress              Each plan reduces the open claims (:func:`measure`), so pr
 Preemption ends. By `stays` (:func:`~fairlead.scheduler.kernel.scheduling.exact_below`,
 :func:`~fairlead.scheduler.kernel.scheduling.may_enter`, :func:`keep_for_claims`), each task is preempted at most once for a claim
 between outside facts. Each plan serves a claim of its class, and opens none of that class or a more urgent one; but one with
-oversized victims may. Then these are noted (:mod:`~fairlead.scheduler.preemption.oversized`), and fewer tasks can still be such
-victims. So that number, and those of the open claims, most urgent class first, decrease lexicographically; only outside facts and
-time increase them.
+oversized victims may. Then these are recorded (:mod:`~fairlead.scheduler.preemption.oversized`), and fewer tasks can still be
+recorded. So that number, and those of the open claims, most urgent class first, decrease lexicographically; only outside facts
+and time increase them.
 """
 
 from collections import Counter

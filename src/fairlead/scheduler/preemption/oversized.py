@@ -1,7 +1,7 @@
-"""Which victims of claims for guarantees are oversized, and how long their later attempts are safe (rule: once-per-run).
+"""Which victims of claims for guarantees are recorded as oversized, and for how long they are safe (rule: once-per-run).
 
-A victim is **oversized** if its queue loses some of its guarantee by it. It is noted so, as is one that leaves the guarantees of
-others no room. The rest are no loss to their queues, and as small tasks of these may be victims again whenever they run.
+A victim is recorded if its queue falls below its guarantee by it, or if it is so large that it leaves the guarantees of others no
+room. The rest are no loss to their queues: they may be victims again whenever they run.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from fairlead.scheduler.tables import I64, NONE, Bools
 
 
 def note_oversized(state: State, fact: facts.TasksRevoked, claim: facts.Claim) -> None:
-    """Note which victims are oversized, and how long their later attempts run before they are victims again. All are stopping.
+    """Record which victims are oversized, and how long their later attempts run before they are victims again. All are stopping.
 
     That is the p90 of their run times if known, but twice what they ran by now at least, so that each gets done. A task that is
     within what its queue's weight entitles it to is not oversized, even if others are guaranteed all there is.
