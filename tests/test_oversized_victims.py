@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fairlead.model.specs import NEVER, Queue
 from fairlead.scheduler.effects import new_state
-from fairlead.scheduler.facts import Configured, TasksRevoked
+from fairlead.scheduler.facts import Configured, NodesReserved, TasksRevoked
 from fairlead.scheduler.reports.audits import audit_history
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.tables import NONE
@@ -192,6 +192,21 @@ def test_a_queue_without_a_guarantee_protects_nothing_from_when_it_had_one():
     story.job(40000.0, "b", 100.0, 5, cpu=1)
     story.until(41000.0)
     assert story.began[4] == [40035.0] * 5
+
+
+def test_room_that_is_reserved_for_a_sibling_of_an_oversized_task_is_no_room_of_its_own():
+    """One of a's tasks is protected. Its fifth task never ran, so that for one cpu of b only one more has to end."""
+    queues = [Queue("a", guarantee={"cpu": 3}), Queue("b", guarantee={"cpu": 5})]
+    story = Story([{"cpu": 8}], queues, idle_budget=1.0)
+    story.job(0.0, "a", 10**7, 6, cpu=2)
+    story.job(100.0, "b", 50.0, 5, cpu=1)
+    story.until(190.0)
+    assert (story.runs("a"), np.count_nonzero(story.state.tasks.oversized[: story.state.tasks.n])) == (4, 1)
+    story.happen(NodesReserved(at=190.0, id=1, nodes=[0], tasks=[1], start=500.0))
+    story.job(200.0, "b", 50.0, 1, cpu=1)
+    story.until(240.0)
+    assert [jobs for at, jobs in story.revoked() if at > 190.0] == [[1]]
+    assert story.began[3] == [235.0]
 
 
 def test_a_claim_names_the_resource_that_no_node_has_for_it():

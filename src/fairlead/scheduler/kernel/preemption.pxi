@@ -67,6 +67,16 @@ cpdef void gather(View v, PreemptionPlan g, double now) noexcept nogil:
         set_above(v, g, q)
 
 
+cpdef bint next_is_safe(View v, i64 j) noexcept nogil:
+    """Return True if a job's next task was preempted as oversized before: it is no victim for a guarantee once it has started."""
+    if v.jobs[j].safe_for == 0 or not v.jobs[j].irregular:
+        return False
+    for t in range(v.jobs[j].first, v.jobs[j].first + v.jobs[j].tasks):
+        if v.tasks[t].status == WAITING and not v.tasks[t].delayed:
+            return v.tasks[t].oversized
+    return False
+
+
 cdef void _by_node(View v, PreemptionPlan g, i64 count) noexcept nogil:
     """List the runs of each node."""
     for k in range(count):

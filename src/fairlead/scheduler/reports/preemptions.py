@@ -123,8 +123,8 @@ def _must(holds: object, otherwise: str) -> None:
 
 def _safe_groups(state: State) -> I64:
     """Return the groups whose next task is no victim once it has started: what is reserved for it is no claim's."""
-    heads = state.groups.head[: state.groups.n]
-    return np.flatnonzero((heads != NONE) & (state.jobs.safe_for[heads] > 0))
+    view, heads = state.view(), state.groups.head[: state.groups.n].tolist()
+    return np.array([b for b, head in enumerate(heads) if head != NONE and scheduling.next_is_safe(view, head)], np.int64)
 
 
 def _left(state: State, safe: Sequence[int] | I64 = ()) -> tuple[I64, I64, I64]:
