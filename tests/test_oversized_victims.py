@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fairlead.model.specs import NEVER, Queue
 from fairlead.scheduler.effects import new_state
-from fairlead.scheduler.facts import TasksRevoked
+from fairlead.scheduler.facts import Configured, NodesReserved, TasksRevoked
 from fairlead.scheduler.reports.audits import audit_history
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.tables import NONE
@@ -137,3 +137,106 @@ def test_a_timer_that_is_over_meanwhile_makes_no_preemption_a_fault():
     story.until(400.0)
     assert [jobs for _, jobs in story.revoked()] == [[1], [4]]
     assert audit_history(new_state(), story.facts, 0.0, 400.0, 100)["revocations"]["faults"] == []
+
+
+def test_tasks_of_two_resources_pay_one_after_another_where_their_queue_has_less_than_its_guarantee_of_one():
+    """A runs eight tasks with a gpu each and is guaranteed four, and 32 cpus of which it uses 16. B takes its gpus, twice."""
+    own = {"guarantee": {"cpu": 32, "gpu": 4}}
+    story = Story([{"cpu": 64, "gpu": 8}], [Queue("a", **own), Queue("b", **own)])
+    story.job(0.0, "a", 10**7, 8, cpu=2, gpu=1)
+    for begin in (36000.0, 80000.0):
+        for k in range(4):
+            story.job(begin + 600 * k, "b", 10000.0, cpu=2, gpu=1)
+    story.until(90000.0)
+    assert [story.began[k] for k in range(2, 10)] == [[36035.0 + 600 * k] for k in range(4)] + [
+        [80035.0 + 600 * k] for k in range(4)
+    ]
+    assert story.state.jobs.safe_for[story.state.job_row(1)] == 0.0, "none of them is protected"
+
+
+def test_only_the_task_that_its_queue_could_not_claim_is_protected_and_its_siblings_pay_again():
+    """A runs four tasks of two cpus and is guaranteed three: when b has all five of its own, a cannot keep its last but one."""
+    story = Story([{"cpu": 8}], [Queue("a", guarantee={"cpu": 3}), Queue("b", guarantee={"cpu": 5})])
+    story.job(0.0, "a", 10**7, 4, cpu=2)
+    for begin in (36000.0, 80000.0):
+        story.job(begin, "b", 10000.0, 5, cpu=1)
+    story.until(85000.0)
+    assert story.began[2] == [36035.0] * 5
+    assert story.began[3] == [80035.0] * 5
+    assert np.count_nonzero(story.state.tasks.oversized[: story.state.tasks.n]) == 2, "one each time"
+
+
+def test_a_task_whose_loss_opens_a_claim_of_its_queue_is_protected():
+    """A is left with 14 of 32 cpus, so that somebody there who waits for 18 is within its guarantee."""
+    own = {"guarantee": {"cpu": 32, "gpu": 4}}
+    story = Story([{"cpu": 64, "gpu": 8}], [Queue("a", **own), Queue("b", **own), Queue("c")])
+    story.job(0.0, "c", 10**7, 4, cpu=11)
+    story.job(0.0, "a", 10**7, 8, cpu=2, gpu=1)
+    story.job(1.0, "a", 10**7, cpu=18)
+    story.job(100.0, "b", 10**7, cpu=2, gpu=1)
+    story.until(131.0)
+    assert story.state.jobs.safe_for[story.state.job_row(2)] == 260.0
+    story.until(1000.0)
+    assert (story.began[4], len(story.began[3])) == ([135.0], 1)
+
+
+def test_a_queue_without_a_guarantee_protects_nothing_from_when_it_had_one():
+    queues = [Queue("a", guarantee={"cpu": 3}), Queue("b", guarantee={"cpu": 5})]
+    story = Story([{"cpu": 8}], queues)
+    story.job(0.0, "a", 10**7, 1, cpu=4)
+    story.job(0.0, "a", 10**7, 1, cpu=4)
+    story.job(36000.0, "b", 100.0, 5, cpu=1)
+    story.until(40000.0)
+    assert [len(began) for job, began in story.began.items() if job < 3] == [2, 2]
+    story.happen(Configured(at=story.now, queues=[Queue("a"), queues[1]], settings=story.state.settings))
+    story.job(40000.0, "b", 100.0, 5, cpu=1)
+    story.until(41000.0)
+    assert story.began[4] == [40035.0] * 5
+
+
+def test_room_that_is_reserved_for_a_sibling_of_an_oversized_task_is_no_room_of_its_own():
+    """One of a's tasks is protected. Its fifth task never ran, so that for one cpu of b only one more has to end."""
+    queues = [Queue("a", guarantee={"cpu": 3}), Queue("b", guarantee={"cpu": 5})]
+    story = Story([{"cpu": 8}], queues, idle_budget=1.0)
+    story.job(0.0, "a", 10**7, 6, cpu=2)
+    story.job(100.0, "b", 50.0, 5, cpu=1)
+    story.until(190.0)
+    assert (story.runs("a"), np.count_nonzero(story.state.tasks.oversized[: story.state.tasks.n])) == (4, 1)
+    story.happen(NodesReserved(at=190.0, id=1, nodes=[0], tasks=[1], start=500.0))
+    story.job(200.0, "b", 50.0, 1, cpu=1)
+    story.until(240.0)
+    assert [jobs for at, jobs in story.revoked() if at > 190.0] == [[1]]
+    assert story.began[3] == [235.0]
+
+
+def test_a_claim_names_the_resource_that_no_node_has_for_it():
+    """B has more of its gpus than of its cpus, but there are cpus. What others are preempted for is told as the same."""
+    own = {"guarantee": {"cpu": 32000, "gpu": 4000}}
+    story = Story([{"cpu": 64000, "gpu": 8000}], [Queue("a", **own, min_runtime=500.0), Queue("b", **own)])
+    story.job(0.0, "b", 10**7, cpu=2000, gpu=1000)
+    story.job(0.0, "a", 10**7, 7, cpu=2000, gpu=1000)
+    story.job(100.0, "b", 10**7, cpu=2000, gpu=1000)
+    story.until(200.0)
+    assert explain(story.state, 3, 200.0)["claim"] == (
+        "queue b has 1 of its 4 guaranteed gpu; no eligible victims make room so far; "
+        "other tasks: started less than 500 s ago (7 tasks)"
+    )
+    story.until(1000.0)
+    claim = story.of(TasksRevoked)[0].claim
+    assert (claim.resource, claim.has, claim.of) == ("gpu", 1000, 4000)
+
+
+@settings(max_examples=cases(15), deadline=None)
+@given(st.data())
+def test_preemption_ends_among_tasks_of_two_resources_that_never_end(data):
+    """One node that holds all guarantees, and some that need what another is guaranteed and never have it."""
+    draw = lambda low, high: data.draw(st.integers(low, high))  # noqa: E731
+    least = {name: {"cpu": draw(0, 6), "gpu": draw(0, 4)} for name in "abc"}
+    size = {r: max(1, sum(one[r] for one in least.values()) + draw(0, 3)) for r in ("cpu", "gpu")}
+    story = Story([size], [Queue(name, guarantee={r: n for r, n in one.items() if n}) for name, one in least.items()])
+    for _ in range(draw(2, 8)):
+        needs = {"cpu": draw(1, size["cpu"]), "gpu": draw(0, size["gpu"])}
+        story.job(float(draw(0, 200)), "abc"[draw(0, 2)], 10**8, draw(1, 4), **{r: n for r, n in needs.items() if n})
+    story.until(10000.0)
+    spent = [at for at, _ in story.revoked()]
+    assert spent[-1:] < [5000.0], spent

@@ -517,7 +517,12 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
 
     def binds(k: Kept, job: int) -> bool:
         """Whether a job that has no room of its own must leave what is kept: unless it would be preempted for the job's claim."""
-        if k.claim or k.group == buckets[job] or jobs.safe_for[next_of(k.group)] or not claims_from(job, k.group):
+        if (
+            k.claim
+            or k.group == buckets[job]
+            or scheduling.next_is_safe(state.view(), next_of(k.group))
+            or not claims_from(job, k.group)
+        ):
             return True
         return claims_from(next_of(k.group), buckets[job])
 

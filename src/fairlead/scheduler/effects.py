@@ -23,7 +23,8 @@ from fairlead.scheduler.history import begin_ticks, coarsen, reset_changed_histo
 from fairlead.scheduler.job_caps import admit, count_admitted, leave
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.view import BEGAN, CLAIM_DUE, CYCLE, DEBTS_AT, ENDED, IDLE_BUDGET, LEAVING, NEXT_TICK
-from fairlead.scheduler.queue_tree import beside, by_weight, mark_exact, up_to_root
+from fairlead.scheduler.preemption.oversized import forget_oversized, note_oversized
+from fairlead.scheduler.queue_tree import mark_exact
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import (
     CANCEL,
@@ -125,6 +126,7 @@ def _configured(state: State, fact: facts.Configured) -> None:
         state.times[DEBTS_AT], state.queues.debt[:], state.queues.owed[:] = -np.inf, 0.0, 0
     n, below = state.queues.n, _below_guarantee(state)
     before, policies = state.queues.tick[:n].copy(), state.queues.policy[:n].copy()
+    guarded = state.queues.guarded[:n].copy()
     state.tree.configure(fact.queues)
     state.named = None
     state.tree.add((queue.name for queue in fact.queues if not queue.name.endswith("*")), state.queues)
@@ -133,6 +135,7 @@ def _configured(state: State, fact: facts.Configured) -> None:
     state.tree.write_guarantees(state.queues, state.cluster.open)
     state.queues.standing[0] = NONE
     _note_below(state, below, fact.at)
+    forget_oversized(state, guarded & ~state.queues.guarded[:n])
     begin_ticks(state.queues, before, fact.at - state.times[BEGAN])
     reset_changed_history(state.queues, policies)
     share_evenly(state.queues, state.cluster.total)
@@ -481,26 +484,7 @@ def _tasks_revoked(state: State, fact: facts.TasksRevoked) -> None:
             tasks = int(count) + (before.tasks if before else 0)
             state.revocations[int(job)] = facts.Revocation(fact.at, tasks, fact.claim)
         if fact.claim.why == WHY[GUARANTEE]:
-            _keep_safe(state, fact, fact.claim)
-
-
-def _keep_safe(state: State, fact: facts.TasksRevoked, claim: facts.Claim) -> None:
-    """Note how long later attempts of oversized victims run before they are victims again (rule: once-per-run).
-
-    That is the p90 of their run times if known, but twice what they ran by now at least, so that each gets done. A task that is
-    within what its queue's weight entitles it to is not oversized, even if others are guaranteed all there is.
-    """
-    began = state.tasks.started_at[state.current_tasks(fact.attempts)]  # or placed
-    jobs, queues, n = state.jobs, state.queues, state.queues.n
-    runs = queues.tasks[:n] > 0
-    runs[up_to_root(queues, state.tree.rows[claim.queue])] = True
-    most = state.cluster.open - beside(queues.guarantee[:n], queues.parent[:n])
-    for row, ran in zip(state.job_rows(fact.job).tolist(), (fact.at - began).tolist(), strict=True):
-        needs = state.shapes.demand[jobs.shape_row[row]] * (jobs.tasks[row] if jobs.gang[row] else 1)
-        left = np.maximum(most[jobs.queue[row]], by_weight(queues, int(jobs.queue[row]), runs, state.cluster.open.astype(float)))
-        if claim.oversized or (not jobs.revocable[row] and (needs > left).any()):
-            usual = scheduling.p90_duration(state.view(), row)
-            jobs.safe_for[row] = max(jobs.safe_for[row], 1.0, 2 * ran, usual if usual < np.inf else 0.0)
+            note_oversized(state, fact, fact.claim)
 
 
 def _tasks_expired(state: State, fact: facts.TasksExpired) -> None:

@@ -401,7 +401,7 @@ class Jobs(Table):
     cancelled: I64
     at_most: I64  # tasks that may hold resources at once; 0: any number. A job at this cap is in no group
     time_limit: F64  # seconds; inf: none
-    safe_for: F64  # seconds that its tasks run before they are preempted as oversized once more; 0: they never were
+    safe_for: F64  # seconds that its oversized tasks run before they are preempted once more; 0: none ever was
     submitted_at: F64
     finished_at: F64  # NaN: not yet
     gang: Bools
@@ -447,6 +447,7 @@ class Tasks(Table):
     failures: I8
     delayed: Bools  # it waits for a time, or for another job's task
     trusted: Bools  # `until` is its cautious forecast
+    oversized: Bools  # it was preempted as oversized: its later attempts run for `safe_for` of the job
 
 
 class Holds(Table):

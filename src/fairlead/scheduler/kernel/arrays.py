@@ -32,7 +32,7 @@ runs : in task order, so those of a gang are adjacent. task, job, leaf, node: ro
     first, last : the runs `first` to `last` are preempted together; `count`: how many
     lost : lost work of all of them, seconds since the last checkpoint times the dominant share of one
     begun : start, seconds; `protected`: by min_runtime
-    recovering : preempted while oversized before, and has not run its usual time since
+    recovering : preempted as oversized itself before, and has not run its usual time since
     revocable : of a revocable job; `preempted`: in the plan; `barred`: not to be picked, as another is swapped for it
 at, by_node : the runs of node n are by_node[at[n]:at[n + 1]]
 own_child : for the current claim: of each queue above its leaf, the child on the path; NONE

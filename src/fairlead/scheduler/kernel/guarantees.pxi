@@ -18,7 +18,7 @@ cdef bint _goes_first(View v, i64 b, i64 j, i64 *gone) noexcept nogil:
     cdef i64 m = v.len_total
     cdef bint named = False
     q = v.jobs[j].queue
-    if not v.queues[q].guarded or v.queues[q].pending == 0 or v.jobs[v.groups[b].head].safe_for > 0:
+    if not v.queues[q].guarded or v.queues[q].pending == 0 or next_is_safe(v, v.groups[b].head):
         return False
     needs, count = &v.demand[v.jobs[j].shape_row * m], v.jobs[j].holding if v.jobs[j].gang else 1
     while not is_at_or_below(v, v.groups[b].leaf, q):

@@ -55,7 +55,7 @@ cdef i64 next_promise(View v, i64 h) noexcept nogil:
 cdef bint is_for_safe(View v, i64 h) noexcept nogil:
     """Return True if a hold is for a task that is no victim for a guarantee once it has started (rule: once-per-run)."""
     head = v.groups[v.holds[h].group].head
-    return head != NONE and v.jobs[head].safe_for > 0
+    return head != NONE and next_is_safe(v, head)
 
 
 cdef bint _binds(View v, i64 k, i64 own, i64 b) noexcept nogil:

@@ -50,7 +50,7 @@ cpdef void gather(View v, PreemptionPlan g, double now) noexcept nogil:
             runs[k].revocable = v.jobs[j].revocable
             # rule: min-runtime
             runs[k].protected = now - started < v.queues[leaf].min_runtime
-            runs[k].recovering = now - started < v.jobs[j].safe_for
+            runs[k].recovering = v.tasks[t].oversized and now - started < v.jobs[j].safe_for
             protected |= runs[k].protected
             recovering |= runs[k].recovering
             lost += runs[k].lost
@@ -65,6 +65,16 @@ cpdef void gather(View v, PreemptionPlan g, double now) noexcept nogil:
     _keep_for_claims(v, g)
     for q in range(v.counts[QUEUES]):
         set_above(v, g, q)
+
+
+cpdef bint next_is_safe(View v, i64 j) noexcept nogil:
+    """Return True if a job's next task was preempted as oversized before: it is no victim for a guarantee once it has started."""
+    if v.jobs[j].safe_for == 0 or not v.jobs[j].irregular:
+        return False
+    for t in range(v.jobs[j].first, v.jobs[j].first + v.jobs[j].tasks):
+        if v.tasks[t].status == WAITING and not v.tasks[t].delayed:
+            return v.tasks[t].oversized
+    return False
 
 
 cdef void _by_node(View v, PreemptionPlan g, i64 count) noexcept nogil:

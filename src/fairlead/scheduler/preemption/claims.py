@@ -13,7 +13,7 @@ revocable             No victim in or below a queue that is not revocable.
 min-runtime           No victim that started less than `min_runtime` ago.
 keeps-guarantee       No queue is a victim below its guarantee; one above the claim ends no lower than before, if below it.
 oversized             If that leaves no victims for a GUARANTEE claim: a task that its queue could not claim may be one.
-once-per-run          An oversized task that was preempted is no victim for a guarantee or share before it ran its usual time.
+once-per-run          A task that was preempted as oversized is no victim for a guarantee or share before it ran its usual time.
 keeps-share           For FAIR_SHARE, no queue is a victim below its fair share either.
 lower-priority        For PRIORITY, victims have lower priority, in the same leaf.
 mixed                 If these bring the claim within its queue's fair share, others are victims too, as for FAIR_SHARE.
@@ -30,8 +30,9 @@ progress              Each plan reduces the open claims (:func:`measure`), so pr
 Preemption ends. By `stays` (:func:`~fairlead.scheduler.kernel.scheduling.exact_below`,
 :func:`~fairlead.scheduler.kernel.scheduling.may_enter`, :func:`keep_for_claims`), each task is preempted at most once for a claim
 between outside facts. Each plan serves a claim of its class, and opens none of that class or a more urgent one; but one with
-oversized victims may, and leaves fewer tasks that can still be such victims. So that number, and those of the open claims, most
-urgent class first, decrease lexicographically; only outside facts and time increase them.
+oversized victims may. Then these are recorded (:mod:`~fairlead.scheduler.preemption.oversized`), and fewer tasks can still be
+recorded. So that number, and those of the open claims, most urgent class first, decrease lexicographically; only outside facts
+and time increase them.
 """
 
 from collections import Counter
@@ -47,8 +48,8 @@ from fairlead.scheduler.kernel import constants, scheduling
 from fairlead.scheduler.kernel.scheduling import PreemptionPlan, over_limits
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import PLACED, RUNNING
-from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, I64, IDLE, NONE, PRIORITY, RESERVATION, WHY, Bools
+from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
+from fairlead.scheduler.tables import APART, FAIR_SHARE, GUARANTEE, I64, IDLE, NONE, PRIORITY, RESERVATION, WHY, Bools
 
 FAR_FUTURE = 2.0**61
 """Seconds: a time when all open claims are due; before NEVER."""
@@ -89,7 +90,7 @@ def preempt_for_claims(state: State, now: float) -> tuple[list[Fact], bool]:
         most = _may_start(state, claim.group, unserved, tasks_kept)  # rule: startable
         while unserved and planned < MOST_CLAIMS and _is_open(state, preemption_plan, claim):
             asked = asking_queues(state, preemption_plan, claim, now)
-            count = NONE
+            count, room = NONE, preemption_plan.room.copy()
             if waits - unserved < most:
                 scheduling.find_eligible(v, preemption_plan, claim.group, claim.kind, *asked)
                 count = int(scheduling.plan_claim(v, preemption_plan, claim.group, claim.kind))
@@ -99,7 +100,8 @@ def preempt_for_claims(state: State, now: float) -> tuple[list[Fact], bool]:
             left.pop(claim.group, None)
             planned += 1
             unserved -= 1
-            found += [*_rescinded(state, preemption_plan, now), *_revoked(state, preemption_plan, claim, asked[1], count, now)]
+            found += _rescinded(state, preemption_plan, now)
+            found += _revoked(state, preemption_plan, claim, asked[1], room, count, now)
             where = kept.setdefault(claim.group, _held(state, claim.group))
             for n in np.flatnonzero(preemption_plan.hosts).tolist():
                 where[n] = where.get(n, 0) + int(preemption_plan.hosts[n])
@@ -410,14 +412,17 @@ def _rescinded(state: State, preemption_plan: PreemptionPlan, now: float) -> lis
     return [facts.OffersRescinded(at=now, ids=state.offers.id[rows].tolist(), why="claimed")] if len(rows) else []
 
 
-def _revoked(state: State, preemption_plan: PreemptionPlan, claim: Due, last: int, count: int, now: float) -> list[Fact]:
+def _revoked(
+    state: State, preemption_plan: PreemptionPlan, claim: Due, last: int, room: I64, count: int, now: float
+) -> list[Fact]:
     """Return the tasks revoked for a claim as a fact; none if what is coming back suffices."""
     if not count:
         return []
     rows, leaves = revoked_rows(preemption_plan, count), preemption_plan.runs["leaf"][preemption_plan.picked[:count]]
     if claim.kind == PRIORITY and (leaves != state.groups.leaf[claim.group]).any():  # rule: mixed
         claim = claim._replace(kind=FAIR_SHARE)
-    return [facts.TasksRevoked(at=now, **state.task_columns(rows), claim=claim_details(state, preemption_plan, claim, last))]
+    details = claim_details(state, preemption_plan, claim, last, room)
+    return [facts.TasksRevoked(at=now, **state.task_columns(rows), claim=details)]
 
 
 def revoked_rows(preemption_plan: PreemptionPlan, count: int) -> I64:
@@ -427,10 +432,11 @@ def revoked_rows(preemption_plan: PreemptionPlan, count: int) -> I64:
     return np.sort(np.concatenate(tasks))
 
 
-def claim_details(state: State, preemption_plan: PreemptionPlan, claim: Due, last: int) -> facts.Claim:
+def claim_details(state: State, preemption_plan: PreemptionPlan, claim: Due, last: int, room: I64) -> facts.Claim:
     """Return for whom and why, with the numbers of the resource with the lowest used / guarantee, or used / fair share.
 
-    For a guarantee, of the queues up to `last`: those above it also contain the victims.
+    For a guarantee, of the queues up to `last`: those above it also contain the victims. A resource that the claim lacks goes
+    before one of which there is enough. `room`, shape (nodes, resources), is what there was for it without victims.
     """
     job = int(state.jobs.id[state.groups.head[claim.group]])
     leaf = int(state.groups.leaf[claim.group])
@@ -442,16 +448,25 @@ def claim_details(state: State, preemption_plan: PreemptionPlan, claim: Due, las
         of = int(preemption_plan.entitled[leaf] * int(total[r]))
         name, resource = state.tree.names[leaf], state.resources[r]
         return facts.Claim(job=job, why=WHY[FAIR_SHARE], queue=name, resource=resource, has=int(used[r]), of=of)
-    demand, found = state.shapes.demand[state.groups.shape_row[claim.group]], []
+    demand, lacks, found = state.shapes.demand[state.groups.shape_row[claim.group]], _lacks(state, claim.group, room), []
     for q in up_to_root(state.queues, leaf):
         guarantee, used = state.queues.guarantee[q], state.queues.used[q]
-        found += [(used[r] / guarantee[r], q, r) for r in np.flatnonzero((demand > 0) & (guarantee > 0)).tolist()]
+        found += [(not lacks[r], used[r] / guarantee[r], q, r) for r in np.flatnonzero((demand > 0) & (guarantee > 0)).tolist()]
         if q == last:
             break
-    _, q, r = min(found)
+    *_, q, r = min(found)
     has, of = int(state.queues.used[q, r]), int(state.queues.guarantee[q, r])
     name, oversized = state.tree.names[q], bool(preemption_plan.wider[0])
     return facts.Claim(job=job, why="guarantee", queue=name, resource=state.resources[r], has=has, of=of, oversized=oversized)
+
+
+def _lacks(state: State, group: int, room: I64) -> Bools:
+    """Mark the resources of which a group's claim has too little on the nodes that it may use; `room` is what is on each."""
+    shape, nodes = int(state.groups.shape_row[group]), state.nodes
+    there = nodes.up[: nodes.n] & ~nodes.draining[: nodes.n] & state.cluster.masks[state.shapes.mask[shape], : nodes.n]
+    demand, most = state.shapes.demand[shape], 1 if state.shapes.fit[shape] == APART else 2**62
+    tasks = np.clip(room[there] // np.maximum(demand, 1), 0, most)
+    return (demand > 0) & (tasks.sum(axis=0, dtype=float) < max(1, int(state.groups.gang[group])))
 
 
 def _put_off(state: State, preemption_plan: PreemptionPlan, left: list[Due], now: float) -> list[Fact]:
@@ -510,13 +525,12 @@ def measure(state: State, at: float) -> Measure:
 
 
 def _may_be_oversized(state: State, at: float) -> int:
-    """Count the tasks that can still be oversized victims: those of jobs that never were, and those that ran their time since."""
-    jobs, rows = state.jobs, state.held_rows()
-    fresh = (jobs.id[: jobs.n] != NONE) & (jobs.safe_for[: jobs.n] == 0)
-    runs = rows[state.tasks.status[rows] == RUNNING]
-    mine = state.job_rows_of(runs)
-    over = (jobs.safe_for[mine] > 0) & (at - state.tasks.started_at[runs] >= jobs.safe_for[mine])
-    return int((jobs.waiting + jobs.holding)[: jobs.n][fresh].sum() + over.sum())
+    """Count the tasks that can still be oversized victims: those that never were, and those that ran their time since."""
+    jobs, tasks, rows = state.jobs, state.tasks, state.held_rows()
+    were = np.count_nonzero(tasks.oversized[: tasks.n] & (tasks.status[: tasks.n] <= REVOKING))
+    runs = rows[tasks.oversized[rows] & (tasks.status[rows] == RUNNING)]
+    over = at - tasks.started_at[runs] >= jobs.safe_for[state.job_rows_of(runs)]
+    return int((jobs.waiting + jobs.holding)[: jobs.n][jobs.id[: jobs.n] != NONE].sum() - were + over.sum())
 
 
 def lower_runs(state: State, leaf: int, priority: int) -> bool:

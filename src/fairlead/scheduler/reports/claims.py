@@ -122,7 +122,8 @@ def _kinds_of(state: State, group: int) -> Iterator[int]:
 def _short_of(state: State, group: int, kind: int) -> str:
     """Return how far the queue of a claim is below its guarantee or fair share."""
     claim, preemption_plan = claims.Due(kind, 0.0, group), claims.preemption_plan_of(state, 0.0)
-    found = claims.claim_details(state, preemption_plan, claim, claims.asking_queues(state, preemption_plan, claim)[1])
+    last = claims.asking_queues(state, preemption_plan, claim)[1]
+    found = claims.claim_details(state, preemption_plan, claim, last, preemption_plan.room)
     has, of = round_quantity(found.resource, found.has), format_quantity(found.resource, found.of)
     what = f"{of} guaranteed {found.resource}" if kind == GUARANTEE else f"fair share of {of} {found.resource}"
     return f"queue {state.display_name(found.queue)} has {has} of its {what}"

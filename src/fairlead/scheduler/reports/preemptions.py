@@ -36,6 +36,7 @@ class RevocationCheck:
 
     def __init__(self) -> None:
         self._revoked: TasksRevoked | None = None
+        self._safe = np.zeros(0, np.int64)
         self._measure = claims.Measure(0, 0, 0, [], 0)
         self._waits: dict[int, tuple[float, int]] = {}
         self._waited: list[int] = []
@@ -62,6 +63,7 @@ class RevocationCheck:
             _check_guarantees(state, fact)
             if fact.claim.job:  # for a framework, nothing is kept
                 self._revoked, self._measure = fact, claims.measure(state, fact.at)
+                self._safe = _safe_groups(state)
         if isinstance(fact, TasksPlaced):
             self._waited = [b for b in _waits_guarded(state) if claims.is_next(state, b)]
             self._served, self._first, h = set(), [], state.holds
@@ -77,7 +79,7 @@ class RevocationCheck:
             _check_stays(state, fact, self._waited, self._served, self._first)
         if self._revoked is not None and isinstance(fact, NodesClaimed):
             revoked, self._revoked = self._revoked, None
-            _check_enough(state, revoked, fact)
+            _check_enough(state, revoked, fact, self._safe)
             _check_no_counter_claim(state, revoked)
             # rule: progress
             fault = f"what was revoked for job {fact.id} did not reduce the open claims from {self._measure}"
@@ -119,10 +121,16 @@ def _must(holds: object, otherwise: str) -> None:
         raise BrokenRule(otherwise)
 
 
-def _left(state: State, revoked: Sequence[int] = ()) -> tuple[I64, I64, I64]:
-    """Return what will be free beside holds for claims and for who is no victim, and used by queues, once nobody is stopping.
+def _safe_groups(state: State) -> I64:
+    """Return the groups whose next task is no victim once it has started: what is reserved for it is no claim's."""
+    view, heads = state.view(), state.groups.head[: state.groups.n].tolist()
+    return np.array([b for b, head in enumerate(heads) if head != NONE and scheduling.next_is_safe(view, head)], np.int64)
 
-    Third, the part of the stopping tasks' use that is of revocable jobs. Jobs `revoked` just now were victims until then.
+
+def _left(state: State, safe: Sequence[int] | I64 = ()) -> tuple[I64, I64, I64]:
+    """Return what will be free beside holds for claims and for `safe` groups, and used by queues, once nobody is stopping.
+
+    Third, the part of the stopping tasks' use that is of revocable jobs.
     """
     room, used = state.nodes.free[: state.nodes.n].copy(), state.queues.used[: state.queues.n].copy()
     rows = state.held_rows()
@@ -136,9 +144,8 @@ def _left(state: State, revoked: Sequence[int] = ()) -> tuple[I64, I64, I64]:
         np.subtract.at(used, q[q != NONE], demand[q != NONE])
         np.add.at(spare, q[q != NONE], revocable[q != NONE])
         q = np.where(q != NONE, state.queues.parent[q], NONE)
-    h, heads = state.holds, state.groups.head[state.holds.group[: state.holds.n]]
-    safe = (heads != NONE) & (state.jobs.safe_for[heads] > 0) & ~np.isin(state.jobs.id[heads], revoked)
-    kept = np.flatnonzero((h.kind[: h.n] != RESERVATION) | safe)
+    h = state.holds
+    kept = np.flatnonzero((h.kind[: h.n] != RESERVATION) | np.isin(h.group[: h.n], safe))
     np.subtract.at(room, h.node[kept], h.amount[kept])
     return room - claims.not_coming_back(state), used, spare
 
@@ -225,13 +232,13 @@ def _check_stays(state: State, placed: TasksPlaced, waited: list[int], served: s
         _must(count <= 0, f"tasks placed at {placed.at:g} would be preempted at once for the guarantee of job {job}")
 
 
-def _check_enough(state: State, revoked: TasksRevoked, claimed: NodesClaimed) -> None:
-    """Check `enough` and `none-spared`, after both facts were applied."""
+def _check_enough(state: State, revoked: TasksRevoked, claimed: NodesClaimed, safe: I64) -> None:
+    """Check `enough` and `none-spared`, after both facts were applied; groups were `safe` before that."""
     assert revoked.claim is not None
     row = state.job_row(claimed.id)
     group, shape = int(state.jobs.group[row]), int(state.groups.shape_row[state.jobs.group[row]])
     demand = state.shapes.demand[shape]
-    room, used, spare_ends = _left(state, revoked.job.tolist())
+    room, used, spare_ends = _left(state, safe)
     _must((room[claimed.nodes] >= 0)[:, demand > 0].all(), f"what was revoked for job {claimed.id} does not make room for it")
     wanted = max(1, int(state.groups.gang[group]))
     room[claimed.nodes] += np.array(claimed.tasks)[:, None] * demand
