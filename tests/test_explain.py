@@ -462,6 +462,17 @@ def test_what_room_is_kept_for_it():
     ]
 
 
+@pytest.mark.parametrize("limit", [None, 100.0])
+def test_a_start_that_nobody_was_told_does_not_slip(limit):
+    world = World([Queue("A"), Queue("B")], {"cpu": 4000})
+    world.submit("B", {"cpu": 2000}, time_limit=limit)
+    world.decide()
+    large = world.submit("A", {"cpu": 4000})
+    later = [NodesReserved(at=7.0 + n, id=large, nodes=[0], tasks=[1], start=8.0 + n, slips=n) for n in range(4)]
+    (kept,) = audit_history(world.state, later, 0.0, 20.0, 4)["reservations"]
+    assert kept["slips"] == (3 if limit else 0)
+
+
 def test_a_node_with_two_reservations_of_a_job_is_named_once():
     world = World([Queue("A"), Queue("B")], {"cpu": 8000})
     world.submit("B", {"cpu": 4000}, 2)

@@ -20,13 +20,13 @@ from fairlead.scheduler.decide import run_cycle, settle_first
 from fairlead.scheduler.effects import apply
 from fairlead.scheduler.facts import JobReleased, JobsDue
 from fairlead.scheduler.feasibility import why_never
+from fairlead.scheduler.forecasts import are_known
 from fairlead.scheduler.frameworks.requests import suppress_all
 from fairlead.scheduler.job_caps import waits_for_cap
 from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64
 from fairlead.simulate.dry_runs import DryRun, Run, dry_run_of
-from fairlead.simulate.kernel.advance import any_known
 
 RUNS = 19
 """Runs of a prediction: between the second from either end lie 80% of them, and of future starts."""
@@ -102,7 +102,7 @@ def outlook(
     begun, reached, known = runs_of(dry_run, [job, int(now * 1000)], seconds, runs)
     low, high = interval_of(begun - now, reached - now)
     of_held = dry_run.source[dry_run.held_jobs]
-    limits = high > 0 and len(of_held) > 0 and not any_known(state.view(), of_held, dry_run.ages)
+    limits = high > 0 and len(of_held) > 0 and not are_known(state, of_held, dry_run.ages).any()
     if low == inf or (high > 0 and not known) or (limits and not np.isfinite(state.jobs.time_limit[of_held]).any()):
         return Outlook(job, "unknown", "unknown: no duration of such tasks is known yet", runs=len(begun))
     low = 0.0 if limits else low  # a limit is only an upper bound
@@ -118,13 +118,6 @@ def outlook(
     if earliest < high < inf:
         text += ", by the time limits of what runs" if limits else ", if tasks take as long as earlier ones did"
     return Outlook(job, "expected", text, now + low, now + high if high < inf else None, len(begun), held, dry)
-
-
-def any_end_known(state: State, now: float) -> bool:
-    """Return True if earlier tasks, or a time limit, tell when one that runs ends. Else nobody knows when others start."""
-    held = state.held_rows()
-    jobs, ages = state.job_rows_of(held), np.fmax(0.0, now - state.tasks.started_at[held])  # NaN: not started yet
-    return any_known(state.view(), jobs, ages) or bool(np.isfinite(state.jobs.time_limit[jobs]).any())
 
 
 def settled(state: State, job: int) -> Outlook | None:
