@@ -170,7 +170,7 @@ def test_why_and_the_audit_agree_whether_anybody_knows_when_a_reservation_starts
     assert ("expected: unknown" in why) == (not limit)
     assert f"reserved for job {gang} of B" in audit
     for text in (why, audit):
-        assert ("it is expected to start" in text) == bool(limit)
+        assert ("expected to be free" in text) == bool(limit)
     for each in (*live.ask("audit")["reservations"], live.ask(f"jobs/{gang}/why")["reserved"]):
         assert (each["start"] is not None) == bool(limit)
         assert limit or each["slips"] == 0, "of a start that nobody was told"

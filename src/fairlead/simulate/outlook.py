@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairlead.engines.step import grace_of
 from fairlead.plain_text import listed
 from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.decide import run_cycle, settle_first
@@ -25,7 +26,8 @@ from fairlead.scheduler.frameworks.requests import suppress_all
 from fairlead.scheduler.job_caps import waits_for_cap
 from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import F64
+from fairlead.scheduler.statuses import RUNNING
+from fairlead.scheduler.tables import F64, RESERVATION
 from fairlead.simulate.dry_runs import DryRun, Run, dry_run_of
 
 RUNS = 19
@@ -93,6 +95,9 @@ def outlook(
         return Outlook(job, "never", f"never{why}")
     if waits_for_cap(state, job):
         return Outlook(job, "unknown", "unknown: it waits for other jobs of its user to end", held=held)
+    if (grace := _grace_of_victims(state, job)) is not None:
+        text = f"within {span(grace, grace)}, when the tasks that are stopping for it have ended"
+        return Outlook(job, "expected", text, now, now + grace, held=held)
     earliest = state.dependencies.begins.get(job, now) - now
     if earliest:
         state = copy_of(state)
@@ -148,6 +153,15 @@ def _released(state: State, job: int, now: float) -> tuple[State, tuple[int, ...
         for fact in [*suppress_all(state, now), *(JobReleased(at=now, id=number) for number in held)]:
             apply(state, fact)
     return state, tuple(held), state.dependencies.behind(job, state.index.specs[job])
+
+
+def _grace_of_victims(state: State, job: int) -> float | None:
+    """Return how long the tasks that are stopping for a claim of a job may take, seconds; None if there are none."""
+    holds, tasks, held = state.holds, state.tasks, state.held_rows()
+    claims = (holds.job[: holds.n] == job) & (holds.kind[: holds.n] != RESERVATION)
+    stopping = held[(tasks.status[held] > RUNNING) & np.isin(tasks.node[held], holds.node[: holds.n][claims])]
+    victims = np.unique(state.jobs.id[state.job_rows_of(stopping)]).tolist()
+    return max((grace_of(state, victim) for victim in victims), default=None)
 
 
 def runs_of(dry_run: DryRun, seed: list[int], seconds: float, runs: int) -> tuple[F64, F64, bool]:
