@@ -977,6 +977,9 @@ def test_jobs_tasks_and_queues_are_cancelled(idle):
     other = idle.submit("-q", "B", "--", "sleep", "60")
     said = f"task {a}.0 is cancelled\n3 tasks of job {b} are cancelled\n"
     assert idle.ok("cancel", f"{a}.0", f"{b}.3-5") == said
+    log = idle.ok("log", "--json")
+    assert f"cancelled 1 task of job {a}" in log
+    assert f"cancelled 3 tasks of job {b}" in log
     idle.until(lambda: idle.job(a)["cancelled"] == 1)
     assert idle.job(b)["cancelled"] == 3
     assert idle.ok("cancel", f"{a}.0") == f"task {a}.0 had ended already\n"
