@@ -99,8 +99,11 @@ def test_what_is_promised_is_neither_envied_nor_split():
     more = allocation(problem, 7, F(3, 2), F(3, 2))
     assert finding(more, "envy-freeness").other == "A"
     assert finding(more, "sharing-incentive").against == 2
-    impossible = make([10], [[1], [1]], guarantee=[[6], [6]])
-    assert finding(allocation(impossible, 5, 5), "sharing-incentive").holds is None
+    impossible = make([10], [[1], [1]], guarantee=[[6], [6]], users=["A", "B"])
+    assert finding(allocation(impossible, 5, 5), "sharing-incentive").holds, "it is scaled down, as for an allocation"
+    assert finding(allocation(impossible, 6, 4), "sharing-incentive").user == "B"
+    both = make([8, 64], [[1, 2], [1, 2]], guarantee=[[4, 32], [4, 32]], users=["A", "B"])
+    assert finding(allocation(both, 8, 0), "sharing-incentive").against == 4, "of cpu it needs less than it is guaranteed"
 
 
 def test_a_queues_part_is_its_part_of_its_parents():

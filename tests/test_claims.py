@@ -46,6 +46,7 @@ from fairlead.scheduler.reports.preemptions import RevocationCheck
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.simulate.measure import summary
+from fairlead.simulate.outlook import outlook
 from fairlead.simulate.run import Run, simulate
 from fairlead.simulate.workload import Jobs, Workload, synthetic_nodes
 from fairlead.text_tables import printed
@@ -890,7 +891,8 @@ def test_an_audit_checks_each_revocation():
     found = audit_history(new_state(), served_in_time().facts, 0.0, 60.0, 100)
     assert found["revocations"] == {"claims": 1, "tasks": {"guarantee": 1}, "lost": pytest.approx(10.0), "faults": []}
     text = over_time_text({**found, "asked": 60.0, "complete": True})
-    assert "✓ preemptions were needed and sufficient, and left each queue its share: tasks, 1 for guarantee" in text
+    said = "and left each queue its share; 1 task was preempted (1 for guarantee), and 10 s of the whole cluster was lost"
+    assert f"✓ all preemptions were needed and sufficient, {said}" in " ".join(text.split())
 
 
 @pytest.mark.parametrize(
@@ -1041,7 +1043,7 @@ def test_where_nobody_can_have_a_claim_nobody_is_said_to_preempt():
 
 
 def test_what_was_revoked_and_how_safe_it_is_is_told():
-    story = Story([{"cpu": 4000}], [Queue("a", guarantee={"cpu": 2000}), Queue("b")])
+    story = Story([{"cpu": 4000}], [Queue("a", guarantee={"cpu": 2000}), Queue("b", grace=20.0)])
     story.job(0.0, "b", 1000.0, 4, cpu=1000)
     story.job(10.0, "a", 500.0, 2, cpu=1000)
     story.until(20.0)
@@ -1050,6 +1052,8 @@ def test_what_was_revoked_and_how_safe_it_is_is_told():
     assert waits["claim"] == "queue a has 0 of its 2 guaranteed cpu: others are preempted for it once that has lasted 30 s"
     story.until(42.0)
     assert explain(story.state, 2)["claim"] == "tasks are stopping, and their room is kept for 2 of its tasks"
+    soon = outlook(story.state, 2, 42.0)
+    assert soon[:5] == (2, "expected", "within 20 s, when the tasks that are stopping for it have ended", 42.0, 62.0)
     told = describe_job(story.state, 1)["revoked"]
     assert told == {"at": 40.0, "tasks": 2, "queue": "a", "text": "revoked for a, which had 0 of its 2 guaranteed cpu"}
     assert describe_job(story.state, 2)["revoked"] is None

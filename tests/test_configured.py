@@ -246,9 +246,11 @@ def test_the_policy_of_the_root_is_the_configured_one_unless_another_is_asked_fo
 
 def test_what_is_not_used_is_named():
     changes = ["operators=['ada']", "queue.a.private=true", "scheduler.offer_timeout=5", "scheduler.max_jobs_of={ '*' = 1 }"]
+    changes.append("scheduler.reserve_after=30s")
     found = simulate(configured(two_jobs(user=""), changes=changes))
     assert found.notes == [
-        "configuration: a simulation does not use operators, private, offer_timeout, max_jobs_of, since no job names its user"
+        "configuration: a simulation does not use operators, private, offer_timeout, max_jobs_of, since no job names its user, "
+        "reserve_after, which is deprecated: idle_budget bounds what reservations keep idle"
     ]
     assert simulate(configured(two_jobs(), changes=["queue.a.weight=2"])).notes == []
 

@@ -170,9 +170,10 @@ def test_why_and_the_audit_agree_whether_anybody_knows_when_a_reservation_starts
     assert ("expected: unknown" in why) == (not limit)
     assert f"reserved for job {gang} of B" in audit
     for text in (why, audit):
-        assert ("it is expected to start" in text) == bool(limit)
+        assert ("expected to be free" in text) == bool(limit)
     for each in (*live.ask("audit")["reservations"], live.ask(f"jobs/{gang}/why")["reserved"]):
         assert (each["start"] is not None) == bool(limit)
+        assert limit or each["slips"] == 0, "of a start that nobody was told"
     assert ("fairlead_reservation_start_seconds{" in metrics) == bool(limit)
 
 
@@ -976,6 +977,9 @@ def test_jobs_tasks_and_queues_are_cancelled(idle):
     other = idle.submit("-q", "B", "--", "sleep", "60")
     said = f"task {a}.0 is cancelled\n3 tasks of job {b} are cancelled\n"
     assert idle.ok("cancel", f"{a}.0", f"{b}.3-5") == said
+    log = idle.ok("log", "--json")
+    assert f"cancelled 1 task of job {a}" in log
+    assert f"cancelled 3 tasks of job {b}" in log
     idle.until(lambda: idle.job(a)["cancelled"] == 1)
     assert idle.job(b)["cancelled"] == 3
     assert idle.ok("cancel", f"{a}.0") == f"task {a}.0 had ended already\n"

@@ -272,6 +272,48 @@ def test_what_cannot_start_hides_from_no_audit_who_is_below():
     assert [each["status"] for each in audit_state(world.state, 5.0)["queues"]] == ["fair", "below"]
 
 
+HALVES = {"gpu": 4000, "cpu": 32_000}
+
+
+@pytest.mark.parametrize(
+    ("node", "guarantees", "task", "part"),
+    [
+        ({"cpu": 64_000, "gpu": 8000}, (HALVES, HALVES), {"gpu": 1000, "cpu": 2000}, 0.5),
+        ({"cpu": 16_000, "memory": 32}, ({"cpu": 8000, "memory": 16},) * 2, {"cpu": 1000, "memory": 1}, 0.5),
+        ({"cpu": 16_000, "memory": 32}, ({"cpu": 16_000}, {"cpu": 16_000, "memory": 16}), {"cpu": 1000, "memory": 1}, 0.5),
+        ({"cpu": 64_000, "gpu": 8000}, ({"gpu": 1000, "cpu": 64_000}, {"gpu": 7000}), {"gpu": 1000}, 7 / 8),
+        ({"cpu": 64_000, "gpu": 8000}, ({"gpu": 4000},) * 2, {"gpu": 1000, "cpu": 10_000}, 0.5),
+    ],
+    ids=["filled in one", "two that fit", "scaled", "unequal", "not named"],
+)
+def test_a_guarantee_need_not_be_filled_in_each_resource(node, guarantees, task, part):
+    """It is a bound of what a queue may claim: an audit says how much that is, and who lacks it."""
+    world = World([Queue(name, guarantee=each) for name, each in zip("ab", guarantees, strict=True)], node, revoke=False)
+    world.submit("a", {"cpu": 2000, **task}, 40)
+    world.decide()
+    world.submit("b", task, 40)
+    found = audit_state(world.state, 5.0)
+    assert [(queue["status"], queue["entitled"]) for queue in found["queues"]][1] == ("below", pytest.approx(part))
+    assert (found["findings"][0]["holds"], found["fair"]) == (False, False)
+
+
+@pytest.mark.parametrize(("above", "of"), [("", "b"), ("lab", "lab")], ids=["its own", "of a queue above"])
+def test_who_has_waited_for_one_task_of_a_guarantee_for_longer_than_the_timeout_is_below(above, of):
+    """Within one task is no excuse then. Before it is."""
+    name = f"{above}/b".lstrip("/")
+    queues = [Queue(each, guarantee={"cpu": 1000} if each == of else {}) for each in ["a", above, name] if each]
+    world = World(queues, {"cpu": 2000})
+    world.submit("a", {"cpu": 1000}, 2)
+    world.decide()
+    world.submit(name, {"cpu": 1000})
+    begun = world.now
+    found = audit_state(world.state, begun + 20.0)
+    assert ([queue["status"] for queue in found["queues"]], found["findings"][0]["holds"]) == (["fair", "fair"], True)
+    found = audit_state(world.state, begun + 40.0)
+    assert ([queue["status"] for queue in found["queues"]], found["fair"]) == (["fair", "below"], False)
+    assert found["findings"][0]["text"] == f"{name} has waited for a task within its guarantee for longer than its timeout"
+
+
 def test_who_is_alone_and_waits_for_its_own_gang_is_not_wronged():
     world = World([Queue("q"), Queue("r")], {"cpu": 10_000})
     world.submit("q", {"cpu": 1000}, 4)
@@ -418,6 +460,17 @@ def test_what_room_is_kept_for_it():
         ("A", "not yet converged"),
         ("B", "reservations"),
     ]
+
+
+@pytest.mark.parametrize("limit", [None, 100.0])
+def test_a_start_that_nobody_was_told_does_not_slip(limit):
+    world = World([Queue("A"), Queue("B")], {"cpu": 4000})
+    world.submit("B", {"cpu": 2000}, time_limit=limit)
+    world.decide()
+    large = world.submit("A", {"cpu": 4000})
+    later = [NodesReserved(at=7.0 + n, id=large, nodes=[0], tasks=[1], start=8.0 + n, slips=n) for n in range(4)]
+    (kept,) = audit_history(world.state, later, 0.0, 20.0, 4)["reservations"]
+    assert kept["slips"] == (3 if limit else 0)
 
 
 def test_a_node_with_two_reservations_of_a_job_is_named_once():

@@ -97,33 +97,33 @@ class History(World):
 # -- what follows from what is known ------------------------------------------------------------------------------------
 
 
-def test_without_history_as_long_again_as_it_has_run():
+def test_without_history_as_long_again_as_it_has_run_is_counted_on_and_nobody_is_told_so():
     world = History()
     job = world.submit("A", {"cpu": 1000}, 2)
     world.start(job, 0)
     began = world.now
     for age in (0.0, 0.01, 1.0, 77.0, 1e6, 1e9):
         rows = world.state.held_rows()
-        assert ends(world.state, rows, began + age) == pytest.approx([began + 2 * age])
-        assert ends(world.state, rows, began + age, CAUTIOUS) == np.inf, "nothing is known of how long such tasks take"
+        assert world.durations(job, age, EXPECTED) == pytest.approx([2 * age])
+        for chance in (EXPECTED, CAUTIOUS):
+            assert ends(world.state, rows, began + age, chance) == np.inf, "nothing is known of how long such tasks take"
 
 
 def test_nothing_lasts_longer_than_its_limit_and_nothing_ended_before_now():
     world = History()
     job = world.submit("A", {"cpu": 1000}, 4, time_limit=100.0)
     world.start(job, 0)
-    assert ends(world.state, world.state.held_rows(), world.now + 20).tolist() == [world.now + 40]
-    for chance in (EXPECTED, CAUTIOUS):
-        assert ends(world.state, world.state.held_rows(), world.now + 60, chance).tolist() == [world.now + 100]
-        late = world.now + 500  # it should have been stopped long ago
-        assert ends(world.state, world.state.held_rows(), late, chance).tolist() == [late]
+    assert world.durations(job, [20.0, 60.0, 500.0], EXPECTED).tolist() == [40.0, 100.0, 500.0]
+    assert ends(world.state, world.state.held_rows(), world.now + 60, CAUTIOUS).tolist() == [world.now + 100]
+    late = world.now + 500  # it should have been stopped long ago
+    assert ends(world.state, world.state.held_rows(), late, CAUTIOUS).tolist() == [late]
     world.one(TasksPlaced, job, [1], node=0)
     world.start(job, 2)
     world.one(TasksRevoked, job, [2])
     rows = world.state.jobs.first[world.state.job_row(job)] + np.arange(4)
     world.now += 10
     expected = ends(world.state, rows, world.now)
-    assert expected[:3].tolist() == [world.now + 10, world.now, world.now], "running, about to start, told to stop"
+    assert expected[:3].tolist() == [np.inf, np.inf, world.now], "running, about to start, told to stop"
     assert np.isnan(expected[3]), "it waits"
     assert ends(world.state, rows, world.now, CAUTIOUS)[1] == world.now + 100
 
@@ -471,6 +471,27 @@ def test_people_are_told_when_running_tasks_end(capsys):
         assert "?" in capsys.readouterr().out.splitlines()[-1]
         show_job(found, [second], 0)
         assert "ends in" not in capsys.readouterr().out
+
+
+def test_an_end_that_earlier_tasks_say_nothing_of_is_unknown(capsys):
+    """Not "as long again as it has run": that is what the kernel counts on, for want of anything better."""
+    world = History()
+    world.start(world.submit("A", {"cpu": 1000}), 0)
+    world.start(world.submit("A", {"cpu": 1000}, time_limit=600.0), 0)
+    world.now += 120
+    (lonely,), (limited,) = (report.describe_tasks(world.state, job, world.now)["tasks"] for job in (1, 2))
+    assert (lonely["expected_end"], lonely["cautious_end"]) == (None, None)
+    assert (limited["expected_end"], limited["cautious_end"]) == (None, 600.0), "nobody knows more than the limit"
+    with mock.patch("time.time", return_value=world.now):
+        for job, task, shown in ((1, lonely, ["?", "?"]), (2, limited, ["?", "8min"])):
+            show_job(report.describe_job(world.state, job), [task], 0)
+            assert capsys.readouterr().out.split()[-2:] == shown
+    world.run(world.submit("A", {"cpu": 1000}), [100.0])
+    (known,) = report.describe_tasks(world.state, 1, world.now)["tasks"]
+    assert known["expected_end"] > world.now
+    world.now += 1000.0
+    (known,) = report.describe_tasks(world.state, 1, world.now)["tasks"]
+    assert known["expected_end"] is None, "it has run ten times as long as any"
 
 
 def test_the_bench_says_when_there_are_no_traces(capsys, monkeypatch):

@@ -11,6 +11,7 @@ from fairlead.model.specs import ROOT, Queue, ancestors
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import JobSubmitted, NodeDrained, NodeLost, NodeResumed, TasksPlaced
+from fairlead.scheduler.reports.fair_shares import fair_shares
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 from test_claims import Story
@@ -32,6 +33,13 @@ def test_two_that_are_guaranteed_everything_and_lend_nothing_have_halves():
     story.job(0.0, "b", 1000.0, 4, cpu=1)
     story.until(0.0)
     assert (story.runs("a"), story.runs("b")) == (2, 2)
+
+
+def test_fair_shares_are_what_scaled_guarantees_are_rounded_to():
+    """Eight of nine parts: what rounding leaves, less than a unit of each, goes to nobody."""
+    story = Story([{"cpu": 8000}], [Queue("a", guarantee={"cpu": 8000}), Queue("b", guarantee={"cpu": 1000})])
+    state = story.state
+    assert state.queues.guarantee[1:3, 0].tolist() == fair_shares(state).steady[1:3, 0].tolist() == [7111, 888]
 
 
 def test_guarantees_follow_a_lost_node_and_its_return():

@@ -80,14 +80,15 @@ def test_what_is_kept_for_whom_is_said_in_a_sentence(capsys, monkeypatch):
         "job": 7, "queue": "lab/g", "why": "reservation", "made": 0.0, "start": time.time() + 190, "end": None, "slips": 1,
         "nodes": 2, "tasks": 4, "idle": {"cpu": 3000, "memory": 2**30}, "idled": {},
     }  # fmt: skip
-    assert kept_until(kept).startswith("reserved for job 7 of lab/g: it is expected to start in 3min, at 20")
+    assert kept_until(kept).startswith("reserved for job 7 of lab/g: all of it is expected to be free in 3min, at 20")
     late = {**kept, "start": 0.0, "end": 86400.0 * 365, "why": "guarantee"}
     assert kept_until(late).startswith(
-        "reserved for job 7 of lab/g for its guarantee: it is expected to start any moment, and to end at 197"
+        "reserved for job 7 of lab/g for its guarantee: all of it is expected to be free any moment, and to be used until 197"
     )
     its = kept_for_it({**kept, "made": 86400.0 * 365})
-    assert its.startswith("resources are reserved for it since 197")
-    assert ", postponed 1 time: it is expected to start in 3min, at 20" in its
+    assert its.startswith("room is reserved for it since 197")
+    assert ", postponed 1 time: all of it is expected to be free in 3min, at 20" in its
+    assert "; it may start before, elsewhere or in its queue's turn; " in its, "as it is expected to, perhaps"
     assert its.endswith("; 3 cpu and 1Gi memory is idle for it now")
     assert "idle" not in kept_for_it({**kept, "idle": {}})
     assert kept_for_it({**kept, "idle": {}, "start": None}).endswith(", postponed 1 time"), "nobody knows when"

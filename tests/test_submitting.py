@@ -247,6 +247,9 @@ def test_labels_that_no_node_has_are_said_at_once():
     }
     for zone, expected in said.items():
         assert admission.doubt(world.state, Job("a", {"cpu": 4000}, on={"zone": [zone]})) == expected
+    prefers = Job("a", {"cpu": 1000}, prefer={"zone": ["b", "c"], "disk": ["ssd", "nvme"]})
+    assert admission.doubt(world.state, prefers) == "no node has disk=ssd|nvme, which it prefers: its tasks go to any"
+    assert admission.doubt(world.state, Job("a", {"cpu": 1000}, prefer={"zone": ["c", "a"]})) is None
 
 
 def test_jobs_of_a_file_are_read_as_json_and_as_csv(tmp_path):

@@ -22,6 +22,7 @@ from fairlead.audit.given import Given
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
 from fairlead.policies import drf
+from fairlead.policies.filling import filled_to_guarantees
 from fairlead.policies.linear_programs import dense, solve
 from fairlead.policies.tree import flattened
 
@@ -41,10 +42,7 @@ def sharing_incentive(given: Given) -> Finding:
     partition of the cluster". See the module for weights, guarantees, trees and machines that differ.
     """
     name, problem = "sharing-incentive", given.problem
-    own = own_part(problem)
-    if own is None:
-        return Finding(name, None, "the guarantees do not fit together, so there is no split to compare with")
-    most, _ = problem.most()
+    own, (most, _) = own_part(problem), problem.most()
     own = np.where((most >= 0) & (most < own), most, own)
     margins = [part(due - has - slack, has) for due, has, slack in zip(own, given.high, _slack(given), strict=True)]
     margin = max(margins, default=float("-inf"))
@@ -158,13 +156,13 @@ def gap(given: Given) -> Finding:
     return Finding("gap", None, text, who, other, margin=float(shares[high] - shares[low]))
 
 
-def own_part(problem: Problem) -> Numbers | None:
-    """Return the tasks that each user would run on its own share of every resource; None if the guarantees do not fit."""
+def own_part(problem: Problem) -> Numbers:
+    """Return the tasks that each user would run on its own share of every resource; guarantees that do not fit are cut first."""
     n = len(problem.users)
     if not n:
         return problem.tasks
     weight = flattened(problem).weight if any(problem.queues) else problem.weight
-    machines = problem.machines
+    promised, machines = filled_to_guarantees(problem, drf.speed(problem)), problem.machines
     if machines is not None:
         parts = weight / weight.sum(axis=0)
         own = problem.tasks * 0
@@ -172,23 +170,17 @@ def own_part(problem: Problem) -> Numbers | None:
             needs = problem.demand[i] > 0
             for k in np.flatnonzero(machines.allowed[i]):
                 own[i] += min(machines.capacity[k, needs] * parts[i, needs] / problem.demand[i, needs]) * machines.count[k]
-        return np.maximum(own, problem.promised())
-    promised = problem.promised()
+        return np.maximum(own, promised)
     parts = np.empty_like(problem.demand)
     for j in range(len(problem.capacity)):
-        column = _split(problem.capacity[j], weight[:, j], problem.demand[:, j] * promised)
-        if column is None:
-            return None
-        parts[:, j] = column
+        parts[:, j] = _split(problem.capacity[j], weight[:, j], problem.demand[:, j] * promised)
     needs = problem.demand > 0
     worth = [min(parts[i, needs[i]] / problem.demand[i, needs[i]]) for i in range(n)]
     return np.array(worth, dtype=problem.demand.dtype)
 
 
-def _split(capacity: Any, weight: Numbers, promised: Numbers) -> Numbers | None:
-    """Split a resource by weight, with no user below its guarantee; None if the guarantees do not fit."""
-    if promised.sum() > capacity:
-        return None
+def _split(capacity: Any, weight: Numbers, promised: Numbers) -> Numbers:
+    """Split a resource by weight, with no user below what it is promised."""
     rest = np.ones(len(weight), bool)
     while True:
         room = capacity - promised[~rest].sum()

@@ -114,10 +114,11 @@ def verdict(found: Mapping[str, Any], most: int | None = None) -> list[str]:
     if fair:
         lines.append(f"✓ no queue is short by more than {WRONGED:.0%} of its share and one of its tasks, and none starved")
     if revoked["claims"] and not revoked["faults"]:
-        tasks = listed([f"{count} for {why}" for why, count in sorted(revoked["tasks"].items())])
+        why = ", ".join(f"{count} for {why}" for why, count in sorted(revoked["tasks"].items()))
+        count = sum(revoked["tasks"].values())
         lines.append(
-            f"✓ preemptions were needed and sufficient, and left each queue its share: tasks, {tasks}; "
-            f"they lost {span(revoked['lost'])} of the whole cluster"
+            f"✓ all preemptions were needed and sufficient, and left each queue its share; {count} task"
+            f"{'s were' if count > 1 else ' was'} preempted ({why}), and {span(revoked['lost'])} of the whole cluster was lost"
         )
     return [*lines, "fair over this time" if found["fair"] else "not fair over this time: see above"]
 

@@ -14,6 +14,7 @@ from fairlead.plain_text import moment, plain, span
 
 ORDER = ("failed", "stopping", "expiring", "revoking", "running", "starting", "cancelled", "succeeded")
 """Statuses in the order in which tasks are shown; pending tasks have nothing to show."""
+HOLDING = ("stopping", "expiring", "revoking", "running", "starting")
 HOW = {"success": "if it succeeds", "failure": "if it fails", "end": "when it has ended", "start": "when it has started"}
 HOW |= {"index": "task by task"}
 
@@ -111,8 +112,7 @@ def _revoked(last: dict[str, Any]) -> str:
 
 def _show_tasks(tasks: list[dict[str, Any]]) -> None:
     now = time.time()
-    forecast = any(task["expected_end"] is not None for task in tasks)
-    left = (">ends in", ">p90") if forecast else ()
+    left = (">ends in", ">p90") if any(task["status"] in HOLDING for task in tasks) else ()
     cards = any(task.get("cards") for task in tasks)  # a scheduler of an older version reports none
     which = ("cards",) * cards
     table = plain_table(">task", "status", ">exit", "reason", "node", *which, ">attempt", ">seconds", *left)
@@ -136,6 +136,6 @@ def _show_tasks(tasks: list[dict[str, Any]]) -> None:
 
 def _left(task: dict[str, Any], end: str, now: float) -> str:
     """Time until a running task is expected to end; empty if it does not run, ``?`` if unknown."""
-    if task["expected_end"] is None:
+    if task["status"] not in HOLDING:
         return ""
     return "?" if task[end] is None else span(task[end] - now)

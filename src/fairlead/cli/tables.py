@@ -303,24 +303,25 @@ def why_lines(found: dict[str, Any]) -> list[str]:
 def kept_until(kept: dict[str, Any]) -> str:
     """Describe a reservation of another job: for which job, and until when."""
     why = "" if kept["why"] == "reservation" else f" for its {kept['why']}"
-    return f"reserved for job {kept['job']} of {kept['queue']}{why}{_expected(kept)}"
+    over = f", and to be used until {moment(kept['end'])}" if kept["start"] is not None and kept.get("end") is not None else ""
+    return f"reserved for job {kept['job']} of {kept['queue']}{why}{_complete(kept)}{over}"
 
 
 def kept_for_it(kept: dict[str, Any]) -> str:
     """Describe the job's own reservation: since when, and until when."""
     off = f", postponed {kept['slips']} time{'s' * (kept['slips'] > 1)}" if kept["slips"] else ""
     idle = f"; {_idle(kept)} is idle for it now" if kept["idle"] else ""
-    return f"resources are reserved for it since {moment(kept['made'])}{off}{_expected(kept)}{idle}"
+    before = "; it may start before, elsewhere or in its queue's turn" if kept["start"] is not None else ""
+    return f"room is reserved for it since {moment(kept['made'])}{off}{_complete(kept)}{before}{idle}"
 
 
-def _expected(kept: dict[str, Any]) -> str:
-    """Return when a reservation is expected to be used, as the end of a sentence; nothing if nobody knows."""
+def _complete(kept: dict[str, Any]) -> str:
+    """Return when all of what is reserved is expected to be free, as the end of a sentence; nothing if nobody knows."""
     if kept["start"] is None:
         return ""
-    left, lasts = kept["start"] - time.time(), kept.get("end")
-    start = f"in {span(left)}, at {moment(kept['start'])}" if left > 1 else "any moment"
-    over = f", and to end at {moment(lasts)}" if lasts is not None else ""
-    return f": it is expected to start {start}{over}"
+    left = kept["start"] - time.time()
+    soon = f"in {span(left)}, at {moment(kept['start'])}" if left > 1 else "any moment"
+    return f": all of it is expected to be free {soon}"
 
 
 def _idle(kept: dict[str, Any]) -> str:

@@ -364,12 +364,12 @@ def tell_again(state: State, engine: Engine, machines: Set[str] | None = None) -
 
 def with_graces(state: State, attempts: Attempts) -> Iterator[tuple[Attempts, float]]:
     """Yield attempts with their grace in seconds: what their jobs request within their queues' limit, or their framework."""
-    graces = np.array([_grace_of(state, job) for job in attempts.job.tolist()])
+    graces = np.array([grace_of(state, job) for job in attempts.job.tolist()])
     for grace in np.unique(graces).tolist():
         yield contract.pick(attempts, graces == grace), grace
 
 
-def _grace_of(state: State, job: int) -> float:
+def grace_of(state: State, job: int) -> float:
     asked = state.frameworks.graces.get(job)
     if asked is not None:
         return asked

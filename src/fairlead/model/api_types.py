@@ -248,7 +248,7 @@ class FairQueue(TypedDict):
 
 
 class ReservationInfo(TypedDict):
-    """Resources kept since `made` for a job's `tasks` on `nodes` nodes; `start` is their expected start: null if nobody knows.
+    """Resources kept since `made` for a job's `tasks` on `nodes` nodes. All should be free at `start`: null if nobody knows.
 
     - `why`: "reservation", or the reason to preempt others: "guarantee", "fair share" or "priority".
     - `slips`: how often the start was postponed; `status`: planned, or kept for a claim.

@@ -271,7 +271,8 @@ def _told(fact: Fact, job: Job | None, by: str) -> str:
             return f"submitted job {number} to {holds_jobs_of(asked.queue)}: {_counted(asked.tasks, 'task')}{others}"
         case facts.JobCancelled(id=number, indices=indices):
             whose = f" of {job.user}" if job is not None and job.user else ""
-            return f"cancelled {'' if indices is None else f'{len(indices)} tasks of '}job {number}{whose}"
+            some = "" if indices is None else f"{_counted(len(indices), 'task')} of "
+            return f"cancelled {some}job {number}{whose}"
         case facts.JobEdited(id=number):
             changed = [name for name in facts.EDITABLE if getattr(fact, name) is not None]
             return f"edited job {number}: {', '.join(name.replace('_', ' ') for name in changed)}"

@@ -360,11 +360,23 @@ def closed_nodes(state: State, job: Job) -> list[str]:
 def doubt(state: State, job: Job, never: str | None = "") -> str | None:
     """Return what the submitter of a job should know, if anything; `never` is from :func:`never_starts`, empty if unknown.
 
-    It can never start as configured, waits behind such a job in a strict leaf, or probably lacks a unit of memory.
+    It can never start as configured, waits behind such a job in a strict leaf, prefers what no node has, or probably lacks a unit
+    of memory.
     """
     never = never_starts(state, job) if never == "" else never
-    found = [doubt_about_memory(job), never or _blocked_note(state, job)]
+    found = [doubt_about_memory(job), never or _blocked_note(state, job), _preference_note(state, job)]
     return "; ".join(filter(None, found)) or None
+
+
+def _preference_note(state: State, job: Job) -> str | None:
+    """Return a note if no node has a label that a job prefers."""
+    there = [node for node, gone in zip(state.cluster.specs, state.nodes.forgotten, strict=False) if not gone]
+    none = [
+        f"{label}={'|'.join(values)}"
+        for label, values in job.prefer.items()
+        if not any(node.labels.get(label) in values for node in there)
+    ]
+    return f"no node has {' and '.join(none)}, which it prefers: its tasks go to any" if none else None
 
 
 def unmet_dependency(state: State, job: Job) -> tuple[int, str] | None:

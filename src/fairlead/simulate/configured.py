@@ -85,6 +85,8 @@ def unused(workload: Workload, offers: bool) -> list[str]:
         found.append("offer")
     if settings.max_jobs_of and not names_users(workload):
         found.append("max_jobs_of, since no job names its user")
+    if settings.reserve_after is not None:
+        found.append("reserve_after, which is deprecated: idle_budget bounds what reservations keep idle")
     return [f"configuration: a simulation does not use {', '.join(found)}"] if found else []
 
 

@@ -14,19 +14,21 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairlead.engines.step import grace_of
 from fairlead.plain_text import listed
 from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.decide import run_cycle, settle_first
 from fairlead.scheduler.effects import apply
 from fairlead.scheduler.facts import JobReleased, JobsDue
 from fairlead.scheduler.feasibility import why_never
+from fairlead.scheduler.forecasts import are_known
 from fairlead.scheduler.frameworks.requests import suppress_all
 from fairlead.scheduler.job_caps import waits_for_cap
 from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import F64
+from fairlead.scheduler.statuses import RUNNING
+from fairlead.scheduler.tables import F64, RESERVATION
 from fairlead.simulate.dry_runs import DryRun, Run, dry_run_of
-from fairlead.simulate.kernel.advance import any_known
 
 RUNS = 19
 """Runs of a prediction: between the second from either end lie 80% of them, and of future starts."""
@@ -93,6 +95,9 @@ def outlook(
         return Outlook(job, "never", f"never{why}")
     if waits_for_cap(state, job):
         return Outlook(job, "unknown", "unknown: it waits for other jobs of its user to end", held=held)
+    if (grace := _grace_of_victims(state, job)) is not None:
+        text = f"within {span(grace, grace)}, when the tasks that are stopping for it have ended"
+        return Outlook(job, "expected", text, now, now + grace, held=held)
     earliest = state.dependencies.begins.get(job, now) - now
     if earliest:
         state = copy_of(state)
@@ -102,7 +107,7 @@ def outlook(
     begun, reached, known = runs_of(dry_run, [job, int(now * 1000)], seconds, runs)
     low, high = interval_of(begun - now, reached - now)
     of_held = dry_run.source[dry_run.held_jobs]
-    limits = high > 0 and len(of_held) > 0 and not any_known(state.view(), of_held, dry_run.ages)
+    limits = high > 0 and len(of_held) > 0 and not are_known(state, of_held, dry_run.ages).any()
     if low == inf or (high > 0 and not known) or (limits and not np.isfinite(state.jobs.time_limit[of_held]).any()):
         return Outlook(job, "unknown", "unknown: no duration of such tasks is known yet", runs=len(begun))
     low = 0.0 if limits else low  # a limit is only an upper bound
@@ -118,13 +123,6 @@ def outlook(
     if earliest < high < inf:
         text += ", by the time limits of what runs" if limits else ", if tasks take as long as earlier ones did"
     return Outlook(job, "expected", text, now + low, now + high if high < inf else None, len(begun), held, dry)
-
-
-def any_end_known(state: State, now: float) -> bool:
-    """Return True if earlier tasks, or a time limit, tell when one that runs ends. Else nobody knows when others start."""
-    held = state.held_rows()
-    jobs, ages = state.job_rows_of(held), np.fmax(0.0, now - state.tasks.started_at[held])  # NaN: not started yet
-    return any_known(state.view(), jobs, ages) or bool(np.isfinite(state.jobs.time_limit[jobs]).any())
 
 
 def settled(state: State, job: int) -> Outlook | None:
@@ -155,6 +153,15 @@ def _released(state: State, job: int, now: float) -> tuple[State, tuple[int, ...
         for fact in [*suppress_all(state, now), *(JobReleased(at=now, id=number) for number in held)]:
             apply(state, fact)
     return state, tuple(held), state.dependencies.behind(job, state.index.specs[job])
+
+
+def _grace_of_victims(state: State, job: int) -> float | None:
+    """Return how long the tasks that are stopping for a claim of a job may take, seconds; None if there are none."""
+    holds, tasks, held = state.holds, state.tasks, state.held_rows()
+    claims = (holds.job[: holds.n] == job) & (holds.kind[: holds.n] != RESERVATION)
+    stopping = held[(tasks.status[held] > RUNNING) & np.isin(tasks.node[held], holds.node[: holds.n][claims])]
+    victims = np.unique(state.jobs.id[state.job_rows_of(stopping)]).tolist()
+    return max((grace_of(state, victim) for victim in victims), default=None)
 
 
 def runs_of(dry_run: DryRun, seed: list[int], seconds: float, runs: int) -> tuple[F64, F64, bool]:

@@ -25,7 +25,9 @@ from fairlead.scheduler.effects import apply
 from fairlead.scheduler.entitlements import Parts, most_now, parts_of, problem_of, wanted_by
 from fairlead.scheduler.facts import Attempts, Fact, NodesClaimed, TasksFinished, TasksRevoked
 from fairlead.scheduler.feasibility import hosts, never_starting
+from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NONLENDABLE
+from fairlead.scheduler.preemption.claims import FAR_FUTURE, next_claim_may_start
 from fairlead.scheduler.queue_tree import by_weight
 from fairlead.scheduler.reports.explain import leaves_in_turn
 from fairlead.scheduler.reports.preemptions import RevocationCheck
@@ -33,7 +35,7 @@ from fairlead.scheduler.reports.reservations import Promises, describe_holds
 from fairlead.scheduler.reports.why import SHARE_TOLERANCE, Served, Short, Shortfalls, Started
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import WAITING
-from fairlead.scheduler.tables import F64, I64, NONE, Bools
+from fairlead.scheduler.tables import F64, GUARANTEE, I64, NONE, Bools
 
 MOST_SAMPLES = 2000
 """Maximum samples; fewer if many queues make each slow."""
@@ -300,9 +302,10 @@ def audit_state(state: State, now: float) -> FairnessInfo:
     one_task = _shares(problem, problem.demand)
     used = _shares(problem, state.queues.used[leaves].astype(np.float64))
     has = np.divide(used, one_task, out=np.zeros(len(leaves)), where=one_task > 0)
-    own, (most, _) = own_part(problem), problem.most()
-    entitled = None if own is None else np.minimum(own, most) * one_task
-    below, sharing = _below(problem, used, entitled, _largest_task(state, never))
+    most, _ = problem.most()
+    entitled = np.minimum(own_part(problem), most) * one_task
+    late = np.isin(leaves, _late_for_guarantees(state, now))
+    below, sharing = _below(problem, used, entitled, _largest_task(state, never), late)
     result = run_cycle(state)
     starting = np.isin(leaves, state.jobs.queue[result.job])
     many = len(leaves) > MOST_COMPARED
@@ -311,7 +314,7 @@ def audit_state(state: State, now: float) -> FairnessInfo:
         *([] if many else [envy_freeness(Given(problem, has, has, whole=True))]),
         # Over nodes, only a scheduling cycle knows whether another task fits.
         Finding("pareto-efficiency", not starting.any(), _room(len(result.job) if starting.any() else 0)),
-        *([] if entitled is None else [_gap(problem, used, entitled, has < most)]),
+        _gap(problem, used, entitled, has < most),
     ]
     envious = {name for finding in findings for name in finding.wronged}
     status: list[Literal["fair", "below", "envies", "startable"]] = [
@@ -331,7 +334,7 @@ def audit_state(state: State, now: float) -> FairnessInfo:
             {
                 "name": problem.users[place], "dominant_share": float(used[place]),
                 "dominant_resource": state.resources[column] if column >= 0 else None,
-                "entitled": None if entitled is None else float(entitled[place]),
+                "entitled": float(entitled[place]),
                 "status": status[place],
                 "why": "no demand" if has_all else _why(state, int(q), result, free, never),
                 "running": running, "waiting": int(tasks[q]) - running, "turn": in_turn.get(int(q)),
@@ -348,14 +351,33 @@ def audit_state(state: State, now: float) -> FairnessInfo:
     }
 
 
-def _below(problem: Problem, used: Numbers, entitled: Numbers | None, largest: float) -> tuple[Bools, Finding]:
-    """Return which queues are short of what they are entitled to by more than the largest task, and the finding."""
-    if entitled is None:
-        text = "the guarantees do not fit together, so there is no split to compare with"
-        return np.zeros(len(used), np.bool_), Finding("sharing-incentive", None, text)
+def _late_for_guarantees(state: State, now: float) -> list[int]:
+    """Return the leaves with a claim for a guarantee that is older than its timeout, and that nothing is kept for yet."""
+    if not state.cluster.total.any():
+        return []
+    v, found = state.order.ready(state, 1), []
+    kept = scheduling.kept_for_claims(v)
+    for group, kind, since in zip(*scheduling.due_claims(v, FAR_FUTURE), strict=True):
+        leaf = int(state.groups.leaf[group])
+        if kind == GUARANTEE and next_claim_may_start(state, group):
+            first, _, _ = scheduling.guarded_part(v, group, kept)
+            found += [leaf] if since + scheduling.guarantee_timeout(v, leaf, first) < now else []
+    return found
+
+
+def _below(problem: Problem, used: Numbers, entitled: Numbers, largest: float, late: Bools) -> tuple[Bools, Finding]:
+    """Return which queues are late for a guarantee, or short of what they are entitled to by more than the largest task.
+
+    Also return the finding.
+    """
     below, worst = used + largest < entitled, int(np.argmax(entitled - used))
     if not below.any():
-        return below, Finding("sharing-incentive", True, "every queue has what it is entitled to, within one task")
+        if not late.any():
+            return late, Finding("sharing-incentive", True, "every queue has what it is entitled to, within one task")
+        name = problem.users[int(np.argmax(late))]
+        text = f"{name} has waited for a task within its guarantee for longer than its timeout"
+        return late, Finding("sharing-incentive", False, text, name)
+    below |= late
     name, lack = problem.users[worst], f"has {used[worst]:.1%} and is entitled to {entitled[worst]:.1%}"
     return below, Finding("sharing-incentive", False, f"{name} {lack}; the largest task takes {largest:.1%}", name)
 
@@ -408,7 +430,12 @@ def _problem(state: State, leaves: I64, wanted: F64, tasks: I64) -> Problem:
     most = np.minimum(tasks[leaves], state.queues.max_tasks[leaves])
     names = [state.display_name(name) for name in problem.users]
     limit = most_now(state)[leaves]
-    return replace(problem, tasks=np.where(hopeless, 0.0, most), users=names, limit=np.where(limit < np.inf, limit, -1))
+    # What a queue may claim: the tasks with which it is within its guarantee of each resource.
+    named = (problem.guarantee > 0) & (problem.demand > 0)
+    within = np.divide(problem.guarantee, problem.demand, out=np.full(named.shape, np.inf), where=named).min(axis=1)
+    guarantee = np.multiply(problem.demand, within[:, None], out=np.zeros(named.shape), where=named)
+    limit = np.where(limit < np.inf, limit, -1)
+    return replace(problem, tasks=np.where(hopeless, 0.0, most), users=names, limit=limit, guarantee=guarantee)
 
 
 def _shares(problem: Problem, amounts: Numbers) -> Numbers:

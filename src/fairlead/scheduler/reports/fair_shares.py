@@ -117,7 +117,10 @@ def exact_shares(state: State, takes_part: np.ndarray, demand: list[list[int]] |
             if demand is not None:
                 asked = [demand[q][r] for q in rows]
                 most = [a if high is None else min(a, high) for a, high in zip(asked, most, strict=True)]
-            for q, share in zip(rows, divide(shares[parent][r], weight, least, most), strict=True):
+            total, promised = shares[parent][r], sum(least)
+            if total - len(rows) < promised < total and (queues.guarantee[rows, r] < queues.declared[rows, r]).any():
+                total = Fraction(promised)  # scaled guarantees, rounded down, leave less than a unit each
+            for q, share in zip(rows, divide(total, weight, least, most), strict=True):
                 shares[q][r] = share
     return shares
 

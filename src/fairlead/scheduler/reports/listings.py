@@ -11,7 +11,7 @@ import numpy as np
 
 from fairlead.model.api_types import CardInfo, JobInfo, NodeInfo, QueueInfo, RevokedInfo, TaskInfo, TaskPage, TaskStatus
 from fairlead.model.cards import cards_of
-from fairlead.model.quantity import format_quantity, round_quantity
+from fairlead.model.quantity import round_quantity
 from fairlead.model.ranges import ranges_of, written_ranges
 from fairlead.model.specs import Job, Work, holds_jobs_of, path_to_root, written
 from fairlead.policies import drf
@@ -364,7 +364,7 @@ def whom(state: State, claim: Claim) -> str:
     if not claim.resource:
         why = "has a higher priority" if claim.why == WHY[PRIORITY] else "reclaims idle resources"
         return f"for {f'job {claim.job}' if claim.job else 'a framework'} of {queue}, which {why}"
-    has, of = round_quantity(claim.resource, claim.has), format_quantity(claim.resource, claim.of)
+    has, of = (round_quantity(claim.resource, amount) for amount in (claim.has, claim.of))
     if claim.why == WHY[GUARANTEE]:
         return f"for {queue}, which had {has} of its {of} guaranteed {claim.resource}"
     return f"for {queue}, which had {has} of its fair share of {of} {claim.resource}"

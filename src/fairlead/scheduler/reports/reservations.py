@@ -11,6 +11,7 @@ import numpy as np
 
 from fairlead.model.api_types import PromisesInfo, ReservationInfo, ReservationOverTime
 from fairlead.scheduler.facts import Fact, NodesReserved, TasksPlaced
+from fairlead.scheduler.forecasts import any_end_known
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.reports.claims import KEPT
 from fairlead.scheduler.state import State
@@ -141,6 +142,7 @@ class _Promise:
     share: float = 0.0
     until: float | None = None
     used: bool | None = None
+    passed: int = 0  # slips, also while nobody knew when it starts
 
 
 class Promises:
@@ -191,11 +193,14 @@ class Promises:
             known = self._open.setdefault(
                 kept.job,
                 _Promise(
-                    kept.job, state.display_name(state.tree.names[kept.leaf]), kept.why, kept.made, kept.start, kept.slips,
+                    kept.job, state.display_name(state.tree.names[kept.leaf]), kept.why, kept.made, kept.start, 0,
                     np.zeros(len(state.resources)),
                 ),
             )  # fmt: skip
-            known.why, known.start, known.slips = kept.why, kept.start, kept.slips
+            known.why, known.start = kept.why, kept.start
+            if kept.slips > known.passed:
+                known.slips += (kept.slips - known.passed) * any_end_known(state, at)
+                known.passed = kept.slips
 
     def summary(self, begin: float, end: float, resources: list[str]) -> tuple[PromisesInfo, list[ReservationOverTime]]:
         """Return the total of what was held between two times, and the promises that idled most."""

@@ -55,8 +55,9 @@ def by_wall_clock(told: Any, clock: Clock) -> Any:
 
 
 def promised(told: Any, known: bool, clock: Clock) -> Any:
-    """Like :func:`by_wall_clock`, for a reservation; without its start and end if those are not `known`."""
-    return by_wall_clock(told if known else {**told, **dict.fromkeys({"start", "end"} & told.keys())}, clock)
+    """Like :func:`by_wall_clock`, for a reservation; without its start, end and slips if those are not `known`."""
+    unknown = {name: none for name, none in (("start", None), ("end", None), ("slips", 0)) if name in told and not known}
+    return by_wall_clock({**told, **unknown}, clock)
 
 
 def retry_after(seconds: float) -> dict[str, str]:

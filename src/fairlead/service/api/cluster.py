@@ -25,6 +25,7 @@ from fairlead.people.rules import Caller, acts_on, sees_framework, sees_names, u
 from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.forecasts import any_end_known
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.audits import audit_state
 from fairlead.scheduler.reports.frameworks import list_frameworks
@@ -42,7 +43,6 @@ from fairlead.service.journal_reports import JournalReports, ReportFailed
 from fairlead.service.loop import Busy, Loop
 from fairlead.service.output.archive import OutputArchive
 from fairlead.service.reloading import Reloading, dropped
-from fairlead.simulate.outlook import any_end_known
 
 SLOW_SECONDS, STUCK_SECONDS = 10.0, 60.0
 """Duration of a step at which the scheduler is not ready, and at which it is not healthy."""

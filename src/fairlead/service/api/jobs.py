@@ -23,6 +23,7 @@ from fairlead.scheduler import admission
 from fairlead.scheduler.admission import MOST_TASKS, Refused, Unknown
 from fairlead.scheduler.effects import apply
 from fairlead.scheduler.facts import Fact, JobCancelled
+from fairlead.scheduler.forecasts import any_end_known
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.snapshot import copy_of
@@ -37,7 +38,7 @@ from fairlead.service.api.submitting import PIECE, JobSubmission, Submitter
 from fairlead.service.outlooks import Outlooks
 from fairlead.service.output.archive import OutputArchive, read_output
 from fairlead.service.sessions import Sessions
-from fairlead.simulate.outlook import Calibration, Outlook, any_end_known, outlook
+from fairlead.simulate.outlook import Calibration, Outlook, outlook
 
 STATUS = "|".join(JOB_STATUSES)
 SHORT = 500

@@ -17,7 +17,7 @@ from fairlead.engines.kernel.simulated cimport Runs, Truth, end_into, hold_back,
 from fairlead.scheduler.kernel.scheduling cimport (
     Arrays, Plan, View, address_of, apply_finished, apply_placed, apply_started, censor_tails, drop_holds, duration, end_job,
     enter_group, fade, are_due, flag, floats, i64, integers, keep_room, may_await_room, next_step, note_arrival, plan_cycle,
-    longest_known, plan_last_cycle, put_off, release, set_tails, settle, startable,
+    plan_last_cycle, put_off, release, set_tails, settle, startable,
 )
 
 from fairlead.simulate.kernel.tape import TAPE
@@ -446,16 +446,6 @@ def draw(View v, const i64[::1] jobs, const double[::1] ages, const double[:, ::
                 found[k] = found[begin + <i64>(chances[k, 1] * before)]
             if found[k] < ages[k] or (ages[k] > 0.0 and found[k] == ages[k]):
                 found[k] = max(ages[k], min(limit, duration(tails, longest, ages[k], 1.0 - chances[k, 2], INFINITY)))
-
-
-def any_known(View v, const i64[::1] jobs, const double[::1] ages):
-    """Return True if one of these tasks has run less than `MAX_EXTRAPOLATION` times as long as the longest like it that ended."""
-    cdef double longest
-    for k in range(jobs.shape[0]):
-        longest = longest_known(v, jobs[k])
-        if longest > 0.0 and ages[k] <= MAX_EXTRAPOLATION * longest:
-            return True
-    return False
 
 
 def fill_in(View v, const i64[::1] jobs, const double[:, ::1] chances, const double[::1] pool, double[::1] found):
