@@ -52,6 +52,8 @@ PATIENCE: Final = 0.25
 """A line that runs nothing gets a reservation once it is owed this part of the time that its tasks last; others: all of it."""
 PARTS_TICKS: Final = 8.0
 """Ticks of past use, 1024 a half-life, after which parts are computed again: use counts a half percent less then."""
+LINES_PER_EVENT: Final = 8
+"""Lines are asked at most once for as many of them per event, so that a count costs no more per event with many lines."""
 LEAST_SHARE: Final = 1e-9
 """Shares up to this are none."""
 RETRY_FRACTION: Final = 0.03

@@ -128,7 +128,9 @@ cpdef void begin_moment(View v, double at) noexcept nogil:
 
 cdef bint _is_time_to_ask(View v, double at) noexcept nogil:
     """Return True if enough has happened since lines were asked, or a count of debts is late by the patience of who waits."""
-    return v.queues[0].events >= max(v.queues[0].tasks, v.queues[0].line // 8) or at >= v.times[DUE_AT] + v.times[LEAST_PATIENCE]
+    if v.queues[0].events < v.queues[0].line // LINES_PER_EVENT:
+        return False
+    return v.queues[0].events >= v.queues[0].tasks or at >= v.times[DUE_AT] + v.times[LEAST_PATIENCE]
 
 
 cdef bint is_asked(View v) noexcept nogil:
@@ -164,7 +166,7 @@ cdef void _note_need(View v, i64 x, double least, double part, double lack) noex
         after = min(step, after * part / lack) if lack > 0.0 else step
     due = after + max(v.queues[x].debt_at, v.times[DEBTS_AT])
     v.queues[x].due_at = min(due, v.queues[x].put_off) if v.queues[x].put_off > 0.0 else due
-    _note_patience(v, least)
+    v.times[LEAST_PATIENCE] = min(v.times[LEAST_PATIENCE], least)
     v.times[DUE_AT] = min(v.times[DUE_AT], v.queues[x].due_at)
 
 
@@ -174,12 +176,6 @@ cdef double _step(double least, double debt) noexcept nogil:
     if debt > 8.0 * least > 0.0:
         frexp(debt / (4.0 * least), &octave)
     return least * (<i64>1 << min(max(0, octave - 1), 62))
-
-
-cdef void _note_patience(View v, double least) noexcept nogil:
-    """Note the patience of a line that waits; while nobody knows how long tasks last, events alone count."""
-    if least > 0.0:
-        v.times[LEAST_PATIENCE] = min(v.times[LEAST_PATIENCE], least)
 
 
 cdef void _count_debts(View v, double at) noexcept nogil:
@@ -211,7 +207,7 @@ cdef void _count_debts(View v, double at) noexcept nogil:
             v.times[DUE_AT] = min(v.times[DUE_AT], v.queues[x].due_at)
             least = patience(v, x)
             if _waits(v, x):
-                _note_patience(v, least)
+                v.times[LEAST_PATIENCE] = min(v.times[LEAST_PATIENCE], least)
             if hungry[x] and v.queues[x].debt >= least and v.queues[x].debt > 0.0:
                 owed[x] = v.queues[x].debt * _part_and_lack(v, x)[0]
     if changed:
@@ -329,9 +325,9 @@ cdef double patience(View v, i64 x) noexcept nogil:
     While it runs nothing, a part of that, or of how long those last that run: who drains a node for it waits no longer than that.
     """
     lasts, longest = v.queues[x].lasts, v.queues[0].lasts
-    if v.queues[x].tasks > 0 and lasts > 0.0:
+    if v.queues[x].tasks > 0:
         return lasts
-    return PATIENCE * (min(lasts, longest) if lasts > 0.0 and longest > 0.0 else max(lasts, longest))
+    return PATIENCE * (min(lasts, longest) if longest > 0.0 else lasts)
 
 
 cdef void _note_hungry(View v, flag *hungry, flag *active, flag *lines) noexcept nogil:
