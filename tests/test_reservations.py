@@ -571,7 +571,7 @@ def _large_gangs(seed):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_one_long_task_in_twenty_does_not_delay_a_newcomer_for_ever(seed):
-    """Most tasks end before any start that is planned, one in twenty lasts an hour. It waited for 36 hours, until all was over."""
+    """Most tasks end before each planned start; one in twenty lasts an hour. It waited until all was over, for 36 hours."""
     rng, jobs = random.Random(seed), Jobs()
     lasts = [rng.uniform(0.8, 1.0) * (3600.0 if rng.random() < 0.05 else 10.0) for _ in range(12_000)]
     jobs.add(0.0, "a", {"cpu": 1000}, lasts, tasks=len(lasts))
