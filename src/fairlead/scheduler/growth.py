@@ -42,6 +42,7 @@ def ensure_resources(state: State, names: Iterable[str]) -> None:
     """Add missing columns for these resources."""
     new = [name for name in names if name not in state.resources]
     if new:
+        before, b = len(state.resources), state.groups
         state.resources += sorted({*new})
         state.named = None
         state.grain = np.concatenate([state.grain, np.zeros(len(state.resources) - len(state.grain), np.int64)])
@@ -49,6 +50,7 @@ def ensure_resources(state: State, names: Iterable[str]) -> None:
             getattr(state, name).widen(len(state.resources))
         state.cluster.count(state.nodes)
         state.order.invalidate()
+        np.add.at(state.queues.needing, (b.leaf[: b.n][b.is_framework[: b.n]], slice(before, None)), 1)  # they may need any
         for row in range(state.queues.n):
             write_queue(state, row)
         mark_exact(state.queues)

@@ -306,8 +306,7 @@ def _check_promises(state: State) -> None:
     waits = np.flatnonzero((b.head[: b.n] != NONE) | b.is_framework[: b.n])
     pending = np.bincount(b.leaf[waits], minlength=state.queues.n)
     assert (pending == state.queues.pending[: state.queues.n]).all(), f"{pending} groups wait, by leaf"
-    needs = state.shapes.demand[b.shape_row[waits]] > 0
-    needs[b.is_framework[waits] | ~needs.any(axis=1)] = True
+    needs = (state.shapes.demand[b.shape_row[waits]] > 0) | b.is_framework[waits, np.newaxis]
     needing = np.zeros((state.queues.n, needs.shape[1]), np.int64)
     np.add.at(needing, b.leaf[waits], needs)
     assert (needing == state.queues.needing[: state.queues.n]).all(), f"{needing} groups wait for each resource, by leaf"

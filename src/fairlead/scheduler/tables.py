@@ -335,7 +335,7 @@ class Queues(Table):
     idle_nonlendable_below: Amounts  # sum of idle_nonlendable over the queues below
     never_lent: Annotated[I64, PerResource(), DERIVED]  # what others do not lend to it, even if they use nothing
     due: Floats  # its part when debts were last counted, base units
-    needing: Annotated[I64, PerResource(), DERIVED]  # of a leaf: groups that wait and need it
+    needing: Annotated[I64, PerResource(), DERIVED]  # of a leaf: groups that wait and may need it
     # held for its claims; counts as used, except for those claims
     claimed: Annotated[I64, PerResource(), DERIVED]
     offered: Amounts  # part of used: offered and not answered

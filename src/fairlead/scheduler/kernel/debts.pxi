@@ -78,12 +78,12 @@ cpdef void note_pending(View v, i64 b, i64 more) noexcept nogil:
 
 cdef void _count_group(View v, i64 b, i64 more) noexcept nogil:
     cdef i64 m = v.len_total
-    leaf, needs, all_need, some_need = v.groups[b].leaf, needs_of(v, v.groups[b].shape_row), 0, 0
+    leaf, shape, all_need, some_need = v.groups[b].leaf, v.groups[b].shape_row, 0, 0
     v.queues[leaf].pending += more
     v.queues[0].waits += more
     v.queues[0].who_waits += more * b
     for r in range(m):
-        v.needing[leaf * m + r] += more if v.groups[b].is_framework or needs & needs_bit(r) else 0
+        v.needing[leaf * m + r] += more if v.groups[b].is_framework or v.demand[shape * m + r] > 0 else 0
         some_need |= needs_bit(r) if v.needing[leaf * m + r] > 0 else 0
         all_need |= needs_bit(r) if v.needing[leaf * m + r] == v.queues[leaf].pending else 0
     if v.queues[leaf].pending > 0:
