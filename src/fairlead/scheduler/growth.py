@@ -50,7 +50,8 @@ def ensure_resources(state: State, names: Iterable[str]) -> None:
             getattr(state, name).widen(len(state.resources))
         state.cluster.count(state.nodes)
         state.order.invalidate()
-        np.add.at(state.queues.needing, (b.leaf[: b.n][b.is_framework[: b.n]], slice(before, None)), 1)  # they may need any
+        frameworks = np.bincount(b.leaf[: b.n][b.is_framework[: b.n]], minlength=state.queues.n)
+        state.queues.needing[: state.queues.n, before:] += frameworks[:, np.newaxis]  # they may need any
         for row in range(state.queues.n):
             write_queue(state, row)
         mark_exact(state.queues)
