@@ -227,17 +227,24 @@ cdef i64 _oldest_that_may_owe(View v, i64 q, i64 x) noexcept nogil:
     """Return the group that goes first, of those of a queue of line x that may owe, and that only lack room; NONE."""
     base, slots, found = v.queue_cache[q].base, v.queue_cache[q].slots, NONE
     if not v.queue_cache[q].inner:
-        b = v.trees[base + 1].best
-        if b != NONE and not v.queues[q].strict and _is_kept_out(v, b, what_stops(v, b)):
-            b = NONE
-            for place in range(base + slots, base + 2 * slots):
-                g = v.trees[place].best
-                if g != NONE and not _is_kept_out(v, g, what_stops(v, g)) and (b == NONE or _is_older(v, q, g, b)):
-                    b = g
+        b = _first_that_lacks_room(v, q)
         return b if b != NONE and _may_owe(v, b) else NONE
     for place in range(base + slots, base + 2 * slots if is_by_jobs(v, q) else 0):
         b = _oldest_that_may_owe(v, v.trees[place].best, x) if v.trees[place].best != NONE else NONE
         if b != NONE and (found == NONE or _is_older(v, x, b, found)):
+            found = b
+    return found
+
+
+cdef i64 _first_that_lacks_room(View v, i64 q) noexcept nogil:
+    """Return the group of a leaf that goes first, of those that only lack room; of a strict leaf, the first of all; NONE."""
+    base, slots, found = v.queue_cache[q].base, v.queue_cache[q].slots, NONE
+    first = v.trees[base + 1].best
+    if first == NONE or v.queues[q].strict or not _is_kept_out(v, first, what_stops(v, first)):
+        return first
+    for place in range(base + slots, base + 2 * slots):
+        b = v.trees[place].best
+        if b != NONE and not _is_kept_out(v, b, what_stops(v, b)) and (found == NONE or _is_older(v, q, b, found)):
             found = b
     return found
 

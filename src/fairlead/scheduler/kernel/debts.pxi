@@ -17,13 +17,14 @@
   are of lines; such a queue's children have what it lacks in common.
 - **Asked**: lines are asked whether they are owed room in moments of which the first event comes once as many tasks have started or
   ended, or jobs come, as run; once a count is late by the least patience of those who wait; and after a gang started in its
-  reservation, or a node with reserved room was lost. Only then is anybody given a reservation. Once tasks were placed and all are
+  reservation, or a node with reserved room was lost. But there is at least one event for LINES_PER_EVENT active queues. Only
+  then is anybody given a reservation. Once tasks were placed and all are
   served that can be (TasksPlaced without `more`), nobody is asked again before something happens.
 - **Counting**: what lines have lacked is added up, by need, in the first such moment from
 
       min over the lines that wait of t + min(s, (s - d mod s) / rate), or their `put_off` if that is earlier
 
-  s is the line's patience, t when its debt d was last added up, and the rate l / p by the parts of that moment; 1 if none is known.
+  s is the line's patience, more if its debt is a multiple of that (`_step`), t when its debt d was last added up, and the rate l / p by the parts of that moment; 1 if none is known.
   So a count is due within s of the last one, or of the moment when the line began to wait. Since a debt grows by at most 1 s a second, what is added
   between two counts is wrong by at most s. Then it is added up for the lines for which that time has come, and for those on the list.
   It is for all lines, and all parts are computed, if other queues are hungry or active than when parts were last computed, somebody runs tasks and
@@ -34,8 +35,9 @@
 - **Ties**: where siblings' shares tie, who is owed more goes first, once after each count: debt times part, of all lines below, if a
   debt is a part of its work. So heavy queues with large tasks keep a node that was drained for them. Under other policies, such as
   fairtree, a key may not rise with what is served: siblings take turns. Without a budget the order is the policy's alone.
-- **List**: the lines that are asked. A line owed a part of its work is listed if by a count its debt has passed another multiple of that
-  part, or one of its tasks started or ended since lines were last asked. A line that is put off is listed by counts until that is over. Listed
+- **List**: the lines that are asked. A line owed its patience is listed if by a count its debt has passed another step (`_step`), or one
+  of its tasks started or ended since lines were last asked. A line that is put off is listed by counts until that is over. A count puts off
+  one that runs tasks, waits with several groups and is owed less, for its patience: then its oldest job is asked for. Listed
   in this moment is also who gets a job while nothing of it waits, and whose oldest job may have been passed. The root's `listed` is its length.
 """
 
@@ -77,6 +79,7 @@ cpdef void note_pending(View v, i64 b, i64 more) noexcept nogil:
 
 
 cdef void _count_group(View v, i64 b, i64 more) noexcept nogil:
+    """Count a group that waits, or waits no more, and what each of its leaf's groups needs; if they have nothing in common, what any does."""
     cdef i64 m = v.len_total
     leaf, shape, all_need, some_need = v.groups[b].leaf, v.groups[b].shape_row, 0, 0
     v.queues[leaf].pending += more
@@ -171,7 +174,7 @@ cdef void _note_need(View v, i64 x, double least, double part, double lack) noex
 
 
 cdef double _step(double least, double debt) noexcept nogil:
-    """Return by how much a debt grows until its line is asked again: its patience, or as an eighth to a quarter of the debt, if that is more."""
+    """Return by how much a debt grows until its line is asked again: its patience, or an eighth to a quarter of a debt of 8 of these."""
     cdef int octave = 0
     if debt > 8.0 * least > 0.0:
         frexp(debt / (4.0 * least), &octave)
@@ -339,7 +342,7 @@ cdef void _note_hungry(View v, flag *hungry, flag *active, flag *lines) noexcept
             hungry[q] = v.queues[q].pending > 0
             x = line_of(v, q)
             lines[x] = True
-            if x != q and hungry[q]:
+            if x != q and hungry[q]:  # what each of the line's leaves wants, as far as they have something in common
                 both = v.queues[x].wants & v.queues[q].wants if waits[x] else v.queues[q].wants
                 v.queues[x].wants, waits[x] = both if both != 0 else v.queues[x].wants, True
         hungry[q] = hungry[q] and _may_run_more(v, q)
@@ -508,7 +511,7 @@ cdef double in_gangs(View v, i64 x) noexcept nogil:
 cdef bint is_owed_a_task(View v, i64 x, i64 b, i64 job) noexcept nogil:
     """Return True if a line is owed what a task like the next of a group, of a job row, takes while it lasts.
 
-    If nobody knows how long they last, the longest that tasks of any line last counts that runs some.
+    If nobody knows how long they last, the longest tasks of the lines that run some count.
     """
     lasts = p90_duration(v, job)
     if lasts == INFINITY:

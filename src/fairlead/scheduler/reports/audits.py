@@ -371,15 +371,14 @@ def _below(problem: Problem, used: Numbers, entitled: Numbers, largest: float, l
     Also return the finding.
     """
     below, worst = used + largest < entitled, int(np.argmax(entitled - used))
-    if not below.any():
-        if not late.any():
-            return late, Finding("sharing-incentive", True, "every queue has what it is entitled to, within one task")
+    if below.any():
+        name, lack = problem.users[worst], f"has {used[worst]:.1%} and is entitled to {entitled[worst]:.1%}"
+        return below | late, Finding("sharing-incentive", False, f"{name} {lack}; the largest task takes {largest:.1%}", name)
+    if late.any():
         name = problem.users[int(np.argmax(late))]
         text = f"{name} has waited for a task within its guarantee for longer than its timeout"
         return late, Finding("sharing-incentive", False, text, name)
-    below |= late
-    name, lack = problem.users[worst], f"has {used[worst]:.1%} and is entitled to {entitled[worst]:.1%}"
-    return below, Finding("sharing-incentive", False, f"{name} {lack}; the largest task takes {largest:.1%}", name)
+    return late, Finding("sharing-incentive", True, "every queue has what it is entitled to, within one task")
 
 
 def _room(tasks: int) -> str:
