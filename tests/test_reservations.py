@@ -486,6 +486,22 @@ def test_no_reservation_delays_one_that_is_before_it(data):
     assert len(jobs) == story.state.index.last, "whoever comes, all have started in the end"
 
 
+@pytest.mark.parametrize("cpu", [1000, 8000])
+@pytest.mark.parametrize("lasts", [20.0, 60.0])
+def test_a_job_that_passes_the_one_with_a_reservation_in_a_strict_queue_has_its_turn(cpu, lasts):
+    """Only the first of a strict queue may start. Room stayed kept for one that no longer was: the whole cluster stood still."""
+    rng, jobs = random.Random(1), Jobs()
+    jobs.add(0.0, "a", {"cpu": 1000}, [rng.uniform(50.0, 150.0) for _ in range(400)], tasks=400)
+    jobs.add(500.0, "s", {"cpu": 8000}, lasts)
+    jobs.add(520.0, "s", {"cpu": cpu}, lasts, priority=1)
+    run = simulate(jobs.workload("t", [Node("n", {"cpu": 8000})], [Queue("s", strict=True), Queue("a")]))
+    assert not np.isnan(run.ended).any()
+    large, urgent = run.ended[1] - lasts, run.ended[2] - lasts
+    assert urgent <= large, "it is first in its queue"
+    assert urgent <= 520.0 + 150.0
+    assert large <= 500.0 + 2 * 150.0 + 2 * lasts
+
+
 def test_three_newcomers_with_tasks_of_all_lengths_come_to_their_shares_by_weight():
     """Their own tasks end so often that each is served in its own room before it has waited for long."""
     rng, jobs, queues = random.Random(2), Jobs(), [Queue("hog", weight=2.0), Queue("*")]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fairlead.model.specs import ROOT, Queue, ancestors
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.facts import JobSubmitted, NodeDrained, NodeLost, NodeResumed, TasksPlaced
+from fairlead.scheduler.facts import Configured, JobSubmitted, NodeDrained, NodeLost, NodeResumed, TasksPlaced
 from fairlead.scheduler.reports.fair_shares import fair_shares
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
@@ -40,6 +40,21 @@ def test_fair_shares_are_what_scaled_guarantees_are_rounded_to():
     story = Story([{"cpu": 8000}], [Queue("a", guarantee={"cpu": 8000}), Queue("b", guarantee={"cpu": 1000})])
     state = story.state
     assert state.queues.guarantee[1:3, 0].tolist() == fair_shares(state).steady[1:3, 0].tolist() == [7111, 888]
+
+
+@pytest.mark.parametrize("had_jobs", [False, True])
+def test_a_queue_that_is_removed_is_guaranteed_nothing_and_keeps_nothing_from_others(had_jobs):
+    story = Story([{"cpu": 16}], [Queue("b", guarantee={"cpu": 14}, lend=KEEPS), Queue("c", guarantee={"cpu": 10}), Queue("e")])
+    if had_jobs:
+        story.job(0.0, "b", 5.0, 2, cpu=1)
+    story.until(1.0)
+    assert guarantees(story)["c"] < 10
+    story.happen(Configured(at=2.0, queues=[Queue("c", guarantee={"cpu": 10}), Queue("e")], settings=story.state.settings))
+    assert guarantees(story) == {"b": 0, "c": 10, "e": 0}
+    story.job(3.0, "e", 1000.0, 30, cpu=1)
+    story.until(30.0)
+    assert story.runs("e") == 16
+    assert guarantees(story, snapshot.load(snapshot.dump(story.state)))["c"] == 10
 
 
 def test_guarantees_follow_a_lost_node_and_its_return():

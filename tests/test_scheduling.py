@@ -393,6 +393,21 @@ def test_scarce_things_stay_free(fit):
     assert world.running() == {first: 4, cards: 1, rest: 6}
 
 
+def test_where_nothing_is_scarce_large_nodes_stay_free_for_what_needs_them():
+    """All nodes have GPUs, or the same CPUs and one has more memory: small tasks fill the others."""
+    world = World([Queue("A")], {"cpu": 16000, "gpu": 8000}, *[{"cpu": 16000, "gpu": 1000}] * 3)
+    world.submit("A", {"cpu": 4000}, tasks=4)
+    assert {node for _, node in world.placed()} == {1}
+    cards = world.submit("A", {"cpu": 8000, "gpu": 8000})
+    assert world.placed() == [(cards, 0)]
+
+    world = World([Queue("A")], {"cpu": 64000, "memory": 1024}, *[{"cpu": 64000, "memory": 64}] * 3)
+    world.submit("A", {"cpu": 4000, "memory": 8}, tasks=4)
+    assert {node for _, node in world.placed()} == {1}
+    large = world.submit("A", {"cpu": 4000, "memory": 1000})
+    assert world.placed() == [(large, 0)]
+
+
 def test_tasks_with_many_cpus_per_card_go_where_there_are_many():
     world = World([Queue("A")], {"cpu": 8000, "gpu": 8000}, {"cpu": 32000, "gpu": 2000}, {"cpu": 4000})
     large = world.submit("A", {"cpu": 8000, "gpu": 1000}, tasks=2)
@@ -517,12 +532,12 @@ def test_a_cycle_on_paper_leaves_the_room_of_the_nodes_as_it_was():
     assert world.placed() == [(small, 0)]
 
 
-FITS = {"": [0, 1, 2, 2], "pack": [1, 0, 2, 2], "spread": [1, 1, 1, 2]}  # GPUs left
+FITS = {"": [2, 0, 1, 2], "pack": [1, 0, 2, 2], "spread": [1, 1, 1, 2]}  # GPUs left
 
 
 @pytest.mark.parametrize("fit", FITS)
 def test_tasks_go_to_the_fullest_or_the_emptiest_nodes_where_that_is_asked_for(fit):
-    """By what they need most of, the GPUs, whatever else is free there; the second of four machines is half full."""
+    """By what they need most of, the GPUs; else where they strand fewer CPUs. The second of four machines is half full."""
     machine = {"cpu": 16000, "gpu": 2000}
     world = World([Queue("A")], ({"cpu": 32000, "gpu": 2000}, {}), (machine, {"half": "1"}), machine, machine)
     world.submit("A", {"cpu": 1000, "gpu": 1000}, on={"half": ["1"]})

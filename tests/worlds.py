@@ -493,7 +493,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
             lasts = min(lasts, usual_naively(state, job))
         return now + lasts
 
-    def wasted(n: int, demand: np.ndarray) -> float:
+    def wasted(n: int, demand: np.ndarray, first: bool) -> float:
         """What of scarce resources lies in the part of a node that a task takes, and the task does not need; of all there is.
 
         Capacities are parts of the largest node's, rounded up to 1 / a power of two.
@@ -502,7 +502,8 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         by_resource = list(zip(*there, strict=True))
         total, pairs = list(map(sum, by_resource)), zip(map(max, by_resource), nodes.capacity[n].tolist(), strict=True)
         about = [big / 2 ** ((big // c).bit_length() - 1) if c else 0.0 for big, c in pairs]
-        scarce = [r for r in range(R) if total[r] and not all(c[r] for c in there)]
+        some = [r for r in range(R) if total[r]]
+        scarce = [r for r in some if not all(c[r] for c in there)] or (some if first else [])
         taken = max((int(demand[r]) / about[r] for r in range(R) if demand[r]), default=0.0)
         return sum(max(0.0, taken * about[r] - int(demand[r])) / total[r] for r in scarce)
 
@@ -549,7 +550,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
             most = [Fraction(int(demand[r]), max(1, int(state.cluster.total[r]))) for r in range(R)]
             r = most.index(max(most))
             sign = {"": 0, "apart": 0, "pack": 1, "spread": -1}[fit] if max(most) else 0
-            return min(found, key=lambda n: (wasted(n, demand), sign * found[n][r], n)), None
+            return min(found, key=lambda n: (wasted(n, demand, not sign), sign * found[n][r], n)), None
         if own:
             return own[0].node, own[0]
         closed = {int(n) for n in nodes_of_late_overdrafts(state)}

@@ -79,7 +79,7 @@ def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "firs
     n = len(seen.users)
     free, usable = _machines_of(seen)
     demand = [[(j, amount) for j, amount in enumerate(row) if amount > 0] for row in seen.demand]
-    machines = _by_waste(demand, free, usable)
+    machines = _by_waste(demand, free, usable, placement)
     most, limited = seen.most()
     tasks, used = [0] * n, list(seen.capacity * 0)
     stop = np.full(n, DEMAND, np.int64)
@@ -131,17 +131,19 @@ def _machines_of(problem: Problem) -> tuple[list[list[Any]], list[list[int]] | N
 
 
 def _by_waste(
-    demand: list[list[tuple[int, Any]]], free: list[list[Any]], usable: list[list[int]] | None
+    demand: list[list[tuple[int, Any]]], free: list[list[Any]], usable: list[list[int]] | None, placement: Placement
 ) -> Callable[[int], list[list[int]]]:
     """Return what groups a user's machines by what a task would strand on each, the least first.
 
     A task takes the part of a machine that is its largest demand / capacity. It strands what that part has and it does not
-    need, as a part of all there is, summed over the resources that some machines lack. Capacities count as parts of the
-    largest machine's, rounded up to a half, a quarter, an eighth, and so on, so that machines that are nearly alike are alike.
+    need, as a part of all there is, summed over the resources that some machines lack; if none is, for first fit, over all.
+    Capacities count as parts of the largest machine's, rounded up to a half, a quarter, an eighth, and so on, so that machines
+    that are nearly alike are alike.
     """
     by_resource = list(zip(*free, strict=True))
     largest, total = [Fraction(max(c)) for c in by_resource], [Fraction(sum(c)) for c in by_resource]
-    scarce = [j for j, amounts in enumerate(by_resource) if total[j] and not all(amounts)]
+    some = [j for j in range(len(total)) if total[j]]
+    scarce = [j for j in some if not all(by_resource[j])] or (some if placement == "first" else [])
     about = [
         tuple(big / 2 ** (int(big // c).bit_length() - 1) if c else Fraction(0) for big, c in zip(largest, room, strict=True))
         for room in free

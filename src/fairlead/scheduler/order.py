@@ -157,7 +157,7 @@ class Order:
         scheduling.rebuild(v)
 
     def _find_kinds(self, state: Records) -> None:
-        """Group nodes that have about the same of each resource, where they have any that others lack.
+        """Group nodes that have about the same of each resource, where they have any that is scarce.
 
         About: as parts of the largest node, rounded up to a half, a quarter, an eighth, and so on.
         """
@@ -165,7 +165,9 @@ class Order:
         capacity, up = nodes.capacity[:count], nodes.up[:count]
         has, largest = np.asarray(capacity > 0), capacity[up].max(axis=0, initial=0)
         scarce = has[up].sum(axis=0) < up.sum()
-        self.scarcity = scarce / np.maximum(1.0, capacity[up].sum(axis=0))
+        sign = 1.0 if scarce.any() else -1.0
+        scarce |= not scarce.any()
+        self.scarcity = scarce * sign / np.maximum(1.0, capacity[up].sum(axis=0))
         halvings = np.maximum(0, np.frexp(largest // np.maximum(1, capacity))[1] - 1)
         halvings *= has[:, scarce].any(axis=1, keepdims=True)
         kind = np.zeros(count, np.int64)

@@ -169,7 +169,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         return next((value for value in given if value is not None), otherwise)
 
     def write_bounds(self, row: int, table: Queues, resources: list[str], total: I64) -> None:
-        """Write a queue's declared guarantee, what it lends of that, and its limit into its row."""
+        """Write a queue's declared guarantee, what it lends of that, and its limit into its row; one that is removed keeps only the limit."""
         spec = self.spec_of(self.names[row])
         table.declared[row] = table.lent[row] = amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0)
         table.limit[row] = amounts_of(spec.limit, spec.limit_percent, resources, total, UNLIMITED)
@@ -181,6 +181,8 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         for resource, lent in spec.lend.items():
             r = resources.index(resource)
             table.lent[row, r] = min(lent, table.declared[row, r])
+        if self.names[row] in self.removed:
+            table.declared[row] = table.lent[row] = 0
 
     def write_guarantees(self, table: Queues, there: I64) -> I64:
         """Scale the guarantees to what there is, and recompute what others may not use because of them.

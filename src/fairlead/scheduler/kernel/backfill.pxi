@@ -306,15 +306,16 @@ cdef i64 _in_the_way(View v, i64 b, i64 x, double now) noexcept nogil:
 cdef Plan review(View v, double now) noexcept nogil:
     """Decide which reservation to drop or to plan again, if any.
 
-    Whether it is still owed is asked in a moment in which lines are, and once it is late or may idle only an allowance.
+    Whether it is still owed is asked in a moment in which lines are, and once it is late or may idle only an allowance. In a strict leaf
+    only the first group may start: the reservation of any other ends at once.
     """
     cdef bint asked
     late, h, asked = NONE, 0, is_asked(v)
     while h < v.counts[HOLDS]:
-        if v.holds[h].kind == RESERVATION and (asked or now > v.holds[h].start or v.holds[h].allowance > 0.0):
-            b = v.holds[h].group
+        b = v.holds[h].group
+        if v.holds[h].kind == RESERVATION and (asked or now > v.holds[h].start or v.holds[h].allowance > 0.0 or _is_behind(v, b)):
             why = what_stops(v, b)
-            if _is_kept_out(v, b, why) or _is_over(v, h, now):
+            if _is_behind(v, b) or _is_kept_out(v, b, why) or _is_over(v, h, now):
                 return Plan(DROP, 0, h, True, now, 0, NONE, 0)
             if _is_late(v, h, why, now) and (late == NONE or _owes_more(v, h, late)):
                 late = h
@@ -323,6 +324,11 @@ cdef Plan review(View v, double now) noexcept nogil:
     if h != NONE:
         return Plan(DROP, 0, h, True, now, 0, NONE, 0)
     return Plan(SERVE, 0, NONE, False, now, 0, NONE, 0) if late == NONE else _plan_again(v, late, now)
+
+
+cdef bint _is_behind(View v, i64 b) noexcept nogil:
+    """Return True if another group goes first in a strict leaf: nobody would use the room of this one."""
+    return v.queues[v.groups[b].leaf].strict and v.trees[v.queue_cache[v.groups[b].leaf].base + 1].best != b
 
 
 cdef bint _is_late(View v, i64 h, i64 why, double now) noexcept nogil:

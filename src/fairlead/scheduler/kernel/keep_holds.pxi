@@ -143,6 +143,9 @@ cpdef bint drop_holds(View v, i64 group, i64 number, double at) noexcept nogil:
         _update_nodes(v, changed)
         if claimed:
             v.times[CLAIM_DUE] = -INFINITY
+        elif v.queues[leaf].strict:  # another of it may go first now, and is asked before others have the room
+            enlist(v, line_of(v, leaf))
+            v.times[ASKED_AT] = at
         _note_kept(v, group)
     release(v, mark)
     return found

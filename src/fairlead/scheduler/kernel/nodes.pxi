@@ -36,10 +36,10 @@ cdef double _wasted(View v, i64 shape, i64 kind) noexcept nogil:
     """Return what a task strands of scarce resources on a node of a kind; INFINITY if the kind lacks what it needs.
 
     The task takes the part `taken` of the node: the largest demand / capacity. It strands what that part has and it does
-    not need, as a part of all there is, summed over the scarce resources.
+    not need, as a part of all there is, summed over the scarce resources. If none is, all count, but for PACK and SPREAD.
     """
     cdef i64 m = v.len_total
-    cdef double taken = 0, wasted = 0
+    cdef double taken = 0, wasted = 0, sign = -1.0 if v.shapes[shape].fit == FIRST or v.shapes[shape].fit == APART else 0.0
     kinds, demand = &v.kinds[kind * m], &v.demand[shape * m]
     for r in range(m):
         if demand[r] > 0:
@@ -47,8 +47,7 @@ cdef double _wasted(View v, i64 shape, i64 kind) noexcept nogil:
                 return INFINITY
             taken = max(taken, <double>demand[r] / kinds[r])
     for r in range(m):
-        if v.scarcity[r] > 0:
-            wasted += max(0.0, taken * kinds[r] - <double>demand[r]) * v.scarcity[r]
+        wasted += max(0.0, taken * kinds[r] - <double>demand[r]) * max(v.scarcity[r], sign * v.scarcity[r])
     return wasted
 
 

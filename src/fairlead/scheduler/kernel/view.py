@@ -198,7 +198,8 @@ BLOCK: Final = 32
 MAX_KINDS: Final = 62
 """Kinds of nodes that are distinguished: each has a bit in `kinds_in` of blocks with nodes of it.
 
-Rows of `kinds` hold capacities, roughly; `scarcity` 1 / total of each resource that some nodes lack, 0 for the others.
+Rows of `kinds` hold capacities, roughly; `scarcity` 1 / total of each scarce resource, which some nodes lack, and 0 for
+the others; if none is scarce, -1 / total of all: then these count for first fit.
 """
 
 MIN_OFFER = {"cpu": 10, "memory": 32 * 2**20}

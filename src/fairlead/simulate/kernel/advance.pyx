@@ -268,8 +268,13 @@ cdef bint _decide(
         forget(v, tape, now, keep_jobs)
     if what == SERVE and count > 0:
         _start(v, truth, runs, tape, now, count)
-        return True
+        return more or tape.numbers[GOES_OVER_LIMITS] or next_end(truth, runs) <= now or _may_go_on(v)
     return more
+
+
+cdef bint _may_go_on(View v) noexcept nogil:
+    """Return True if there may be more to decide once all tasks were placed that have room: only of reservations and claims."""
+    return v.counts[HOLDS] > 0 or may_await_room(v)
 
 
 cdef i64 _place(View v, Tape tape, double now, i64 count, bint more) noexcept nogil:
