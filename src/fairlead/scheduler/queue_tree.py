@@ -169,7 +169,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         return next((value for value in given if value is not None), otherwise)
 
     def write_bounds(self, row: int, table: Queues, resources: list[str], total: I64) -> None:
-        """Write a queue's declared guarantee, what it lends of that, and its limit into its row; one that is removed keeps only the limit."""
+        """Write a queue's declared guarantee, what it lends of that, and its limit; one that is removed keeps only the limit."""
         spec = self.spec_of(self.names[row])
         table.declared[row] = table.lent[row] = amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0)
         table.limit[row] = amounts_of(spec.limit, spec.limit_percent, resources, total, UNLIMITED)
