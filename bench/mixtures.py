@@ -69,7 +69,7 @@ class World:
     def __init__(
         self, nodes: list[int], first: tuple[int, float], others: Sequence[Kind], begins: float, lasts: float, seed: int,
         beside: Sequence[Kind] = (), come: float | None = None, quotas: Sequence[Queue] = (), policy: str = "",
-        keeper: Sequence[tuple[float, str, int, float]] = (),
+        keeper: Sequence[tuple[float, str, int, float]] = (), idle_budget: float = 0.02,
     ) -> None:  # fmt: skip
         """`first` is (CPUs, seconds) of a task, `others` are (weight, CPUs, seconds), `beside` too, who are there from the start.
 
@@ -98,7 +98,8 @@ class World:
         self.case = jobs.workload("bounds", [Node(f"n{k}", size_of(cpu)) for k, cpu in enumerate(nodes)], queues)
         self.come, self.jobs, self.facts = come, dict[int, tuple[str, int]](), list[Fact]()
         with contextlib.suppress(StopIteration):
-            simulate(self.case, policy, record=self._note, settings=Settings(revoke=False), samples=20)
+            given = Settings(revoke=False, idle_budget=idle_budget)
+            simulate(self.case, policy, record=self._note, settings=given, samples=20)
 
     def _note(self, facts: Sequence[Fact]) -> None:
         begin, end = self.span
@@ -133,7 +134,7 @@ class World:
         return self.weights[queue] / sum(self.weights.values()) * self.total
 
 
-def mixture(seed: int) -> tuple[float, float]:
+def mixture(seed: int, idle_budget: float = 0.02) -> tuple[float, float]:
     """Return what the worst newcomer of a random mixture has, and who was there first and a task, of what packing allows each."""
     rng = random.Random(seed)
     cpus = rng.choice([4, 6, 8, 16, 24, 40])
@@ -143,7 +144,7 @@ def mixture(seed: int) -> tuple[float, float]:
     weights = 1.0 + sum(weight for weight, *_ in others)
     turn = max(cpu * seconds * weights / weight / sum(nodes) for weight, cpu, seconds in others)
     most = possible(nodes, [(weight, cpu) for weight, cpu, _ in others] + [(1.0, 1)])
-    world = World(nodes, (1, long), others, 3, max(15 * long, 12 * turn), seed)
+    world = World(nodes, (1, long), others, 3, max(15 * long, 12 * turn), seed, idle_budget=idle_budget)
     has = {queue: world.mean[queue] / world.part(queue) / most for queue in world.weights}
     return min(has[f"new{k}"] for k in range(len(others))), has["first"] + 1 / world.part("first") / most
 

@@ -119,7 +119,7 @@ class Kept:
         return self.row < other.row if self.debt == other.debt else self.debt > other.debt
 
 
-def nodes_of_late_overdrafts(state: State) -> np.ndarray:
+def nodes_of_late_saved(state: State) -> np.ndarray:
     """The nodes whose kept room nobody enters."""
     h, n = state.holds, state.holds.n
     return np.asarray(h.node[:n][(h.allowance[:n] > 0) & (h.slips[:n] > 0)])
@@ -553,7 +553,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
             return min(found, key=lambda n: (wasted(n, demand, not sign), sign * found[n][r], n)), None
         if own:
             return own[0].node, own[0]
-        closed = {int(n) for n in nodes_of_late_overdrafts(state)}
+        closed = {int(n) for n in nodes_of_late_saved(state)}
         for n in dict.fromkeys(k.node for k in kept):
             if n not in closed and until(job, n) < np.inf and ok(n, room_beside(kept, free, n, until(job, n))):
                 return n, None

@@ -301,7 +301,8 @@ ROLE_COLUMNS = (
 )  # fmt: skip
 """Columns that a queue has because of its jobs: copied to the new queues when it becomes a role."""
 LEAF_COLUMNS = (
-    "idled_before", "apart", "wants", "debt", "debt_at", "due_at", "lasts", "beyond", "owed_since", "put_off", "wasted",
+    "idled_before", "apart", "wants", "debt", "debt_at", "due_at", "lasts", "beyond", "owed_since", "idled_then",
+    "put_off", "wasted",
 )  # fmt: skip
 """Columns that only leaves have: they move to the new leaf."""
 

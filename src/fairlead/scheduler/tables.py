@@ -291,8 +291,9 @@ class Queues(Table):
     )
     beyond: F64  # of a line: what the task, or whole gang, that started last took beyond its part; 0 if nobody else waited
     owed_since: F64  # of a line: since when it is owed anything
+    idled_then: F64  # of a line: what all reservations had idled by then; the root's: have by now; shares times seconds
     owed: I64  # to it and those below when debts were last counted, if it was not served since: debts times parts; 1e-6 s of all
-    put_off: F64  # of a line: no reservation for it before this; 0: not put off. The root's: no overdraft before
+    put_off: F64  # of a line: no reservation for it before this; 0: not put off
     wasted: F64  # of a line: the most that a reservation idled that ended without a start since it was owed; shares times seconds
     line: I64  # of row k + 1: line k of the list of those that may be owed something; the root's: queues active at the last count
     listed: I64  # the root's: length of that list
@@ -465,7 +466,7 @@ class Holds(Table):
     end: F64  # when they are expected to be given back
     made: F64  # when something was first held
     planned: F64  # when it was last planned
-    allowance: F64  # of a reservation beyond the budget: what it may idle, shares times seconds; else 0
+    allowance: F64  # of a reservation paid from savings: what it may idle, shares times seconds; else 0
     counted: F64  # `idled` is counted up to here
     place: I64  # of a reservation: its bit in `apart` of queues; else NONE
     in_order: Bools  # its line has its part: it is for the oldest job, which others passed
@@ -480,7 +481,8 @@ class Hours(Table):
     """What idled for reservations by the hour, in turn: see `kernel/budget.pxi`."""
 
     hour: I64  # since the epoch
-    spent: Floats  # base units times seconds
+    spent: Floats  # within the budget, base units times seconds
+    idled: F64  # of all, sums of shares times seconds
 
 
 class Offers(Table):

@@ -261,7 +261,7 @@ cdef bint reserves(View v, i64 b, Plan *found) noexcept nogil:
     cdef bint paid, awaits
     now, x, mark, cost = v.times[NOW], line_of(v, v.groups[b].leaf), v.scratches, floats(v, v.len_total)
     count, start = plan(v, b, x, now, cost)
-    paid = count > 0 and start > now and (is_paid(v, cost, v.queues[x].wasted, now) or may_overdraw(v, b, x, now))
+    paid = count > 0 and start > now and (is_paid(v, cost, v.queues[x].wasted, now) or has_saved(v, x, in_shares(v, cost), now))
     release(v, mark)
     if paid:
         found[0] = Plan(KEEP, count, current_job(v, b), True, start, 0, next_number(v), 0)
@@ -293,7 +293,7 @@ cdef i64 _in_the_way(View v, i64 b, i64 x, double now) noexcept nogil:
     for h in range(v.counts[HOLDS]):
         if less[h] and not here[v.holds[h].node]:
             v.holds[h].kind = RESERVATION
-    paid = count > 0 and (start <= now or is_paid(v, cost, v.queues[x].wasted, now) or may_overdraw(v, b, x, now))
+    paid = count > 0 and (start <= now or is_paid(v, cost, v.queues[x].wasted, now) or has_saved(v, x, in_shares(v, cost), now))
     for h in range(v.counts[HOLDS]):
         if less[h] and v.holds[h].kind == ABSENT:
             v.holds[h].kind = RESERVATION

@@ -5,22 +5,35 @@ expected to idle until their starts counts too, so that each is paid when it is 
 
 - **Again**: a reservation that ends without a start has idled something for nothing. The next one of its line is expected to idle at least as
   much: it is not made before the budget has that.
-- **Overdraft**: a line that runs nothing, and is owed more than all that have reservations, may exceed the budget by one. That may idle
-  `allowance`, twice what was expected, and then ends; it counts for nobody else. Until a second budget like this one would have paid for
-  it, there is no other. So the next one of its line may idle twice as much, and what all of them idle is less than twice the last.
+- **Savings**: a line that runs nothing, and is owed more than all that have reservations, may use more for one: the budget of the time
+  that it has been owed and of a day, less what all reservations have idled in that time, or within a day if that is more. It may idle its
+  `allowance`, twice what was expected, and then ends. What it idles does not count within the day.
 """
 
 
-cdef void spend(View v, i64 r, double amount, double at) noexcept nogil:
-    """Add what idled, base units times seconds, to the hour of now."""
-    cdef i64 m = v.len_total
+cdef i64 _row_of_hour(View v, double at) noexcept nogil:
+    """Return the row of the hour of a moment, cleared if it was of another."""
     hour = <i64>floor(at / HOUR)
     k = hour - HOURS * floor_div(hour, HOURS)
     if v.hours[k].hour != hour:
-        v.hours[k].hour = hour
-        for other in range(m):
-            v.spent[k * m + other] = 0.0
-    v.spent[k * m + r] += amount
+        v.hours[k].hour, v.hours[k].idled = hour, 0.0
+        for r in range(v.len_total):
+            v.spent[k * v.len_total + r] = 0.0
+    return k
+
+
+cdef void spend(View v, i64 h, double passed, double at) noexcept nogil:
+    """Count what a reservation's hold has idled for some seconds until now; what is paid from savings is not spent of the budget of a day."""
+    cdef i64 m = v.len_total
+    cdef double share = 0.0
+    k = _row_of_hour(v, at)
+    for r in range(m):
+        if v.idle[h * m + r] > 0:
+            share = max(share, v.idle[h * m + r] * passed / max(1, v.total[r]))
+            if v.holds[h].allowance == 0.0:
+                v.spent[k * m + r] += v.idle[h * m + r] * passed
+    v.hours[k].idled += share
+    v.queues[0].idled_then += share
 
 
 cdef double left_of(View v, i64 r, double now) noexcept nogil:
@@ -115,14 +128,30 @@ cdef bint is_overspent(View v, double now) noexcept nogil:
     return False
 
 
-cdef bint may_overdraw(View v, i64 b, i64 x, double now) noexcept nogil:
-    """Return True if a reservation for a group may exceed the budget."""
-    if v.queues[x].tasks > 0 or now < v.queues[0].put_off or v.times[IDLE_BUDGET] <= 0.0:
+cdef bint has_saved(View v, i64 x, double share, double now) noexcept nogil:
+    """Return True if a reservation for a line may be paid from its savings, if it is expected to idle a share, times seconds."""
+    if v.queues[x].tasks > 0 or v.times[IDLE_BUDGET] <= 0.0:
         return False
     for h in range(v.counts[HOLDS]):
         if v.holds[h].allowance > 0.0 or (v.holds[h].kind == RESERVATION and v.queues[line_of(v, v.groups[v.holds[h].group].leaf)].debt >= v.queues[x].debt):
             return False
-    return True
+    return max(share, v.queues[x].wasted) <= _savings(v, x, now)
+
+
+cdef double _savings(View v, i64 x, double now) noexcept nogil:
+    """Return what a line has saved, as a share times seconds."""
+    cdef double idled = 0.0, coming = 0.0, share
+    cdef i64 m = v.len_total
+    for k in range(HOURS):
+        if v.hours[k].hour > <i64>floor(now / HOUR) - HOURS:
+            idled += v.hours[k].idled
+    for h in range(v.counts[HOLDS]):
+        share = 0.0
+        for r in range(m if v.holds[h].kind == RESERVATION else 0):
+            share = max(share, (v.cost[h * m + r] - v.idled[h * m + r]) / max(1, v.total[r]))
+        coming += share
+    idled = max(idled, v.queues[0].idled_then - v.queues[x].idled_then)
+    return v.times[IDLE_BUDGET] * ((HOURS - 1) * HOUR + now - v.queues[x].owed_since) - idled - coming
 
 
 cdef double idled_by(View v, i64 h, double now) noexcept nogil:

@@ -279,7 +279,7 @@ cdef (double, double) _add_lack(View v, i64 x, bint hungry, double at) noexcept 
             v.queues[x].debt = now if hungry else min(now, 0.0)
         v.queues[x].debt = max(v.queues[x].debt, -v.queues[x].lasts / part)  # the part may have grown
     if v.queues[x].debt <= 0.0:
-        v.queues[x].owed_since, v.queues[x].wasted = at, 0.0
+        v.queues[x].owed_since, v.queues[x].idled_then, v.queues[x].wasted = at, v.queues[0].idled_then, 0.0
     return part, lack
 
 

@@ -106,7 +106,7 @@ cdef i64 reserved_on(View v, i64 n, i64 r, double until, i64 own, i64 b) noexcep
 
 
 cdef i64 slips_on(View v, i64 n) noexcept nogil:
-    """Return how often a reservation on a node was late at most; INFINITE if it is an overdraft: then nobody enters its room."""
+    """Return how often a reservation on a node was late at most; INFINITE if it is paid from savings: then nobody enters its room."""
     h, slips = v.nodes[n].hold, 0
     while h != NONE:
         if v.holds[h].slips > 0:
@@ -286,8 +286,8 @@ cpdef void count_idle(View v, i64 n, double at) noexcept nogil:
             for r in range(m):
                 if v.idle[h * m + r] > 0:
                     v.idled[h * m + r] += v.idle[h * m + r] * passed
-                    if v.holds[h].kind == RESERVATION and v.holds[h].allowance == 0.0:
-                        spend(v, r, v.idle[h * m + r] * passed, at)
+            if v.holds[h].kind == RESERVATION:
+                spend(v, h, passed, at)
             v.holds[h].counted = at
         h = v.holds[h].after
 

@@ -11,10 +11,10 @@ cdef void keep_room(
     tasks of the leaves in `apart` are not counted on.
     """
     cdef i64 m = v.len_total
-    cdef bint claimed, in_order, reserves, overdraws
+    cdef bint claimed, in_order, reserves, saved
     reserves, mark, x = kind == RESERVATION, v.scratches, line_of(v, v.groups[group].leaf)
     made, idled, changed, allowance = at, floats(v, m), flags(v, v.counts[NODES]), -1.0
-    claimed, in_order, overdraws = not reserves, False, reserves and may_overdraw(v, group, x, at)
+    claimed, in_order, saved = not reserves, False, reserves and has_saved(v, x, 0.0, at)
     for h in range(v.counts[HOLDS]):
         if v.holds[h].group == group and (not reserves or number == NONE or v.holds[h].number == number):
             changed[v.holds[h].node] = True
@@ -62,15 +62,15 @@ cdef void keep_room(
             _set_expected_ends(v, n, at)
     _update_nodes(v, changed)
     if reserves:
-        _pay(v, first, v.queues[x].wasted if allowance < 0 else 0.0, allowance < 0 and overdraws, at)
+        _pay(v, first, v.queues[x].wasted if allowance < 0 else 0.0, allowance < 0 and saved, at)
     release(v, mark)
     if v.counts[IN_ORDER]:
         v.group_cache[group].keeping = v.queue_cache[v.groups[group].leaf].keeping = True
         touch_group(v, group)
 
 
-cdef void _pay(View v, i64 first, double least, bint overdraws, double at) noexcept nogil:
-    """Compute what a reservation is expected to idle, at least a share `least`; if it may overdraw the budget and does, give it an allowance."""
+cdef void _pay(View v, i64 first, double least, bint saved, double at) noexcept nogil:
+    """Compute what a reservation is expected to idle, at least a share `least`; if it needs what its line has `saved`, give it an allowance."""
     cdef i64 m = v.len_total
     mark, cost = v.scratches, floats(v, m)
     for h in range(first, v.counts[HOLDS]):
@@ -80,10 +80,9 @@ cdef void _pay(View v, i64 first, double least, bint overdraws, double at) noexc
     for r in range(m):
         more = max(0.0, least * v.total[r] - cost[r]) if cost[r] > 0.0 else 0.0
         cost[r], v.cost[first * m + r] = cost[r] + more, v.cost[first * m + r] + more
-    if overdraws and in_shares(v, cost) > 0.0 and is_overspent(v, at):
+    if saved and in_shares(v, cost) > 0.0 and is_overspent(v, at):
         for h in range(first, v.counts[HOLDS]):
             v.holds[h].allowance = ALLOWANCE * in_shares(v, cost)
-        v.queues[0].put_off = at + v.holds[first].allowance / v.times[IDLE_BUDGET]
     release(v, mark)
 
 
@@ -117,7 +116,7 @@ cpdef bint drop_holds(View v, i64 group, i64 number, double at) noexcept nogil:
     cdef i64 m = v.len_total
     cdef bint claimed
     mark = v.scratches
-    changed, found, leaf, repaid = flags(v, v.counts[NODES]), False, v.groups[group].leaf, -INFINITY
+    changed, found, leaf = flags(v, v.counts[NODES]), False, v.groups[group].leaf
     claimed = False
     for h in range(v.counts[HOLDS]):
         if v.holds[h].group == group and (number == NONE or v.holds[h].number == number):
@@ -127,16 +126,12 @@ cpdef bint drop_holds(View v, i64 group, i64 number, double at) noexcept nogil:
                 x = line_of(v, leaf)
                 idled = idled_by(v, h, at)
                 v.queues[x].wasted = max(v.queues[x].wasted, idled)
-                if v.holds[h].allowance > 0.0 and v.times[IDLE_BUDGET] > 0.0:  # it is paid for what it idled, not for what it might have
-                    repaid = max(repaid, v.holds[h].made + idled / v.times[IDLE_BUDGET])
                 if v.holds[h].planned == at:  # put off: the decisions of one moment have an end
                     v.queues[x].put_off = max(v.queues[x].put_off, at + MIN_FORECAST_SECONDS)
                     enlist(v, x)
             count_idle(v, v.holds[h].node, at)
             for r in range(m):
                 v.idled_before[leaf * m + r] += v.idled[h * m + r]
-    if repaid >= 0.0:
-        v.queues[0].put_off = min(v.queues[0].put_off, repaid)
     if found:
         _remove_holds(v, group, NONE, number)
         _note_claimed(v, group)
