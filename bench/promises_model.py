@@ -1,4 +1,4 @@
-"""An event model of promises: *debt, paid from a budget*. It is the specification of what the kernel does.
+"""An event model of promises: *debt, paid from a budget*: the prototype. Patience, savings and gangs came with the kernel.
 
 For each leaf q, with resources r, in parts of the cluster's capacity:
 

@@ -1285,3 +1285,13 @@ def test_a_claim_that_is_due_at_once_is_served_while_others_stop():
     story.job(6.0, "c", 1e6, 1, net=1)
     story.until(100.0)
     assert story.revoked() == [(6.0, [1])]
+
+
+def test_why_says_that_a_task_is_larger_than_what_is_guaranteed():
+    story = Story([{"cpu": 9, "gpu": 8000}], [Queue("a"), Queue("vision", guarantee={"gpu": 2000})])
+    story.job(0.0, "a", 5000.0, 9, cpu=1)
+    story.job(1.0, "vision", 50.0, cpu=1, gpu=4000)
+    story.until(100.0)
+    assert story.of(TasksRevoked) == []
+    expected = "queue vision has 0 of its 2 guaranteed gpu, and the job needs 4: nobody is preempted for it"
+    assert explain(story.state, 2, 100.0)["claim"] == expected

@@ -15,15 +15,27 @@ cdef i64 tasks_next(View v, i64 b) noexcept nogil:
     return tasks_left(v, b) if v.groups[b].gang > 0 else 1
 
 
+cdef void count_promises(View v) noexcept nogil:
+    """Count all reservations, and those of each line that has any."""
+    v.counts[PROMISES] = 0
+    for again in range(2):
+        h = 0
+        while h < v.counts[HOLDS]:
+            if v.holds[h].kind == RESERVATION:
+                x = line_of(v, v.groups[v.holds[h].group].leaf)
+                v.queue_cache[x].promises = v.queue_cache[x].promises + 1 if again else 0
+                v.counts[PROMISES] += again
+            h = next_promise(v, h)
+
+
+cdef i64 _promises_of(View v, i64 x) noexcept nogil:
+    """Return how many reservations a line has."""
+    return v.queue_cache[x].promises if v.queues[x].reserved > 0 else 0
+
+
 cdef bint _are_reservations_used_up(View v, i64 x) noexcept nogil:
     """Return True if there are as many reservations as there can be, or a line has its part of these."""
-    count, own, h = 0, 0, 0
-    while h < v.counts[HOLDS]:
-        if v.holds[h].kind == RESERVATION:
-            count += 1
-            own += 1 if line_of(v, v.groups[v.holds[h].group].leaf) == x else 0
-        h = next_promise(v, h)
-    return count >= MAX_RESERVATIONS or own >= max(1, MAX_RESERVATIONS // max(1, v.queues[0].line))
+    return v.counts[PROMISES] >= MAX_RESERVATIONS or _promises_of(v, x) >= max(1, MAX_RESERVATIONS // max(1, v.queues[0].line))
 
 
 cdef i64 next_number(View v) noexcept nogil:
@@ -370,7 +382,7 @@ cdef bint _is_over(View v, i64 h, double now) noexcept nogil:
     if v.holds[h].in_order:
         return False
     x, k = line_of(v, v.groups[b].leaf), 0
-    while k < v.counts[HOLDS]:
+    while _promises_of(v, x) > 1 and k < v.counts[HOLDS]:
         if k != h and v.holds[k].kind == RESERVATION and line_of(v, v.groups[v.holds[k].group].leaf) == x:
             if v.holds[k].start > v.holds[h].start or (v.holds[k].start == v.holds[h].start and k > h):
                 return False
@@ -383,7 +395,7 @@ cdef bint _is_over(View v, i64 h, double now) noexcept nogil:
 cdef bint _are_all_reserved(View v, i64 b, i64 but) noexcept nogil:
     """Return True if a group has a reservation for each task, or gang, that waits, without that of hold `but`."""
     tasks, h = 0, 0
-    while h < v.counts[HOLDS]:
+    while h < v.counts[HOLDS] and (but == NONE or _promises_of(v, line_of(v, v.groups[b].leaf)) > 1):
         if v.holds[h].group == b and v.holds[h].kind == RESERVATION and h != but:
             tasks += max(1, v.groups[b].gang)
         h = next_promise(v, h)

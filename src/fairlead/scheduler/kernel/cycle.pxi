@@ -62,10 +62,12 @@ cdef Plan plan_cycle(View v, bint thorough, i64 most, double now) noexcept nogil
         return plan
     _begin(v)
     v.counts[RESERVES] = 1 if promises else 0
+    if promises:
+        count_promises(v)
     if not thorough and v.counts[HOLDS] > 0:
         plan = review(v, now)
     if plan.what == SERVE:
-        for k in range(v.queues[0].listed if promises else 0):
+        for k in range(v.queues[0].listed if promises and v.counts[PROMISES] < MAX_RESERVATIONS else 0):
             ask_oldest(v, v.queues[k + 1].line)
         placed, more = _serve(v, thorough, most, &plan)
         if plan.what == SERVE:

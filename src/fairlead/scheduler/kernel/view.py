@@ -66,6 +66,7 @@ class QueueCache(Table):
     apart: Bools  # a leaf: the latest reservation plan ignores the ends of its tasks
     oldest: I64  # a line: its group that may be owed room in cycle `asked`; NONE
     asked: I64
+    promises: I64  # a line, if room is reserved for it: how many reservations it has, counted in each cycle that reserves
     known: I64  # of a line: `counts[NEWS]` when the next two were computed
     lack: F64  # what it lacks of what its jobs need, as a fraction of what there is
     due_share: F64  # its part, the largest of the resources that its jobs need, as such a fraction
@@ -142,14 +143,14 @@ TAILS_KEPT: Final = 64
     NODES, QUEUES, GROUPS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_GROUPS, FREED, OUT, LIMITED, STOPS,
     HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, HISTOGRAMS, HISTORY_MOVED, MOVED,
     FORGOTTEN_HISTOGRAMS, LAST_PASS, OFFERED, OFFER_SEARCHES, LAST_OFFER, BY_EASY, RESERVES, PASSED,
-    CELLS, FITTING, OPEN, SCANNED, NEWS, KEPT_BY, LEAVING, LAST_INNER, NOTED,
-) = range(35)  # fmt: skip
-COUNTS: Final = 35
+    CELLS, FITTING, OPEN, SCANNED, NEWS, KEPT_BY, LEAVING, LAST_INNER, NOTED, PROMISES,
+) = range(36)  # fmt: skip
+COUNTS: Final = 36
 """OFFERED : number of offers the last cycle made; LAST_OFFER : id of the last offer made
 OFFER_SEARCHES : number of searches for a node to offer
 FORGOTTEN_HISTOGRAMS : number of histograms with a p90 that were replaced by others
 BY_EASY : 1 in a simulation that goes by EASY's rule instead of reservations
-RESERVES : 1 in a cycle that may end with a reservation; PASSED : number of jobs that it found no room to keep for
+RESERVES : 1 in a cycle that may end with a reservation; PROMISES : number of reservations, counted in such a cycle; PASSED : number of jobs that it found no room to keep for
 NEWS : rises whenever what runs, waits, is kept or owed changes, and in a cycle when a task is placed
 KEPT_BY : leaf of the last task whose end a plan left out because of a guarantee
 LEAVING : number of tasks that are stopping, whatever for; LAST_INNER : the last row of a queue with children

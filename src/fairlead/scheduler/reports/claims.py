@@ -21,8 +21,8 @@ from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, IDLE, NONE, PRIORIT
 DUE, KEPT, DEFERRED, _ = CLAIM.statuses
 
 
-def safety(state: State, row: int) -> dict[str, Any]:
-    """Return how safe a running job is, how much of its queue's use others may preempt: ``safety`` as text; ``beyond``, the
+def safety(state: State, row: int, now: float) -> dict[str, Any]:
+    """Return how safe a running job is at a time (inf: unknown), how much of its queue's use others may preempt: ``safety`` as text; ``beyond``, the
     amounts above the guarantee, in base units.
     """
     queues, leaf = state.queues, int(state.jobs.queue[row])
@@ -30,13 +30,18 @@ def safety(state: State, row: int) -> dict[str, Any]:
         return {"beyond": {}, "safety": "its queue is never preempted for others"}
     demand = state.shapes.demand[state.jobs.shape_row[row]]
     path = up_to_root(queues, leaf)[:-1]
-    v, preemption_plan, beyond = state.view(), claims.preemption_plan_of(state, 0.0), np.zeros_like(demand)
+    at = now if now < inf else 0.0
+    v, preemption_plan, beyond = state.view(), claims.preemption_plan_of(state, at), np.zeros_like(demand)
+    own = preemption_plan.runs["job"] == row
     mine = scheduling.releasable(v, preemption_plan, leaf, row, beyond)
     beyond *= demand > 0
     if not mine:
         said = ["its queue is within its guarantee: it is not preempted for others' guarantees"]
     elif not _may_be_claimed(state, path):
         said = ["no other queue is guaranteed anything or claims its fair share: nobody preempts it for that"]
+    elif at == now and own.any() and preemption_plan.runs["recovering"][own].all():  # rule: once-per-run
+        lasts = float(state.jobs.safe_for[row])
+        said = [f"it was preempted for a guarantee before: it is not preempted for one, or a fair share, until it has run for {lasts:g} s"]
     else:
         amounts = state.quantities(beyond).items()
         some = " and ".join(f"{round_quantity(resource, amount)} {resource}" for resource, amount in amounts)
@@ -62,7 +67,7 @@ def _may_be_claimed(state: State, path: list[int]) -> bool:
 
 
 def claim(state: State, row: int, now: float) -> dict[str, Any]:
-    """Return what a waiting job may preempt as ``claim``, text; empty if its queue has its guarantee and fair share."""
+    """Return what a waiting job may preempt as ``claim``, or why nothing, text; empty if its queue has its guarantee and fair share."""
     v, group = state.view(), int(state.jobs.group[row])
     if claim_status(state, group) == KEPT:
         served = int(scheduling.served_tasks(v, group))
@@ -73,7 +78,24 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
         texts.append(text)
         if preempts:
             break
+    if not texts and (text := _larger_than_guarantee(state, group)):
+        texts.append(text)
     return {"claim": "; ".join(texts)} if texts else {}
+
+
+def _larger_than_guarantee(state: State, group: int) -> str:
+    """Return why a group has no claim for a guarantee that its queue does not use: its next task, or gang, is larger (rule: within-own)."""
+    queues, leaf = state.queues, int(state.groups.leaf[group])
+    if state.groups.revocable[group] or queues.guarantee_timeout[leaf] == inf:
+        return ""
+    demand = state.shapes.demand[state.groups.shape_row[group]] * max(1, int(state.groups.gang[group]))
+    for q in up_to_root(queues, leaf)[:-1]:
+        has, of = queues.used[q], queues.guarantee[q]
+        for r in np.flatnonzero((demand > 0) & (has < of) & (has + demand > of)).tolist():
+            resource, name = state.resources[r], state.display_name(state.tree.names[q])
+            needs, amount, guaranteed = (round_quantity(resource, int(x[r])) for x in (demand, has, of))
+            return f"queue {name} has {amount} of its {guaranteed} guaranteed {resource}, and the job needs {needs}: nobody is preempted for it"
+    return ""
 
 
 def _text_about(state: State, group: int, kind: int, now: float) -> tuple[str, bool]:

@@ -63,7 +63,7 @@ def explain(state: State, job: int, now: float = inf, unheard: Mapping[str, floa
     if not np.isnan(jobs.finished_at[row]):
         return _ended(state, job, row)
     if jobs.waiting[row] == 0:
-        return {**_answer(job, "running", _how_it_runs(state, row, unheard)), **safety(state, row)}
+        return {**_answer(job, "running", _how_it_runs(state, row, unheard)), **safety(state, row, now)}
     if jobs.held[row]:
         return _answer(job, "held", f"it is held: `fairlead release {job}` releases it")
     if state.dependencies.waits(job, state.index.specs[job]):
@@ -291,6 +291,7 @@ def _withheld(state: State, row: int) -> dict[str, Any]:
         others, reserved = _kept_for_others(state, row, 0, r), int(reserved_from(state.view(), jobs.group[row], r))
         if demand[r] and open_to(state.view(), jobs.group[row], r, free - kept - others, reserved) < demand[r]:
             some, quota = round_quantity(resource, free), round_quantity(resource, kept)
+            reserved = min(reserved, max(0, free - kept - others))
             begin = f"of {some} free {resource}, {quota}" if kept <= free else f"{some} {resource} is free, and {quota}"
             text = (
                 f"{begin} is quota that other queues do not lend{_held_text(resource, others)}"
