@@ -17,20 +17,19 @@ cdef i64 tasks_next(View v, i64 b) noexcept nogil:
 
 cdef void count_promises(View v) noexcept nogil:
     """Count all reservations, and those of each line that has any."""
-    v.counts[PROMISES] = 0
-    for again in range(2):
-        h = 0
-        while h < v.counts[HOLDS]:
-            if v.holds[h].kind == RESERVATION:
-                x = line_of(v, v.groups[v.holds[h].group].leaf)
-                v.queue_cache[x].promises = v.queue_cache[x].promises + 1 if again else 0
-                v.counts[PROMISES] += again
-            h = next_promise(v, h)
+    v.counts[PROMISES] = h = 0
+    while h < v.counts[HOLDS]:
+        if v.holds[h].kind == RESERVATION:
+            x = line_of(v, v.groups[v.holds[h].group].leaf)
+            v.queue_cache[x].promises = _promises_of(v, x) + 1
+            v.queue_cache[x].counted = v.counts[CYCLE]
+            v.counts[PROMISES] += 1
+        h = next_promise(v, h)
 
 
 cdef i64 _promises_of(View v, i64 x) noexcept nogil:
     """Return how many reservations a line has."""
-    return v.queue_cache[x].promises if v.queues[x].reserved > 0 else 0
+    return v.queue_cache[x].promises if v.queue_cache[x].counted == v.counts[CYCLE] else 0
 
 
 cdef bint _are_reservations_used_up(View v, i64 x) noexcept nogil:

@@ -66,7 +66,8 @@ class QueueCache(Table):
     apart: Bools  # a leaf: the latest reservation plan ignores the ends of its tasks
     oldest: I64  # a line: its group that may be owed room in cycle `asked`; NONE
     asked: I64
-    promises: I64  # a line, if room is reserved for it: how many reservations it has, counted in each cycle that reserves
+    promises: I64  # of a line: its reservations, counted in cycle `counted`
+    counted: I64
     known: I64  # of a line: `counts[NEWS]` when the next two were computed
     lack: F64  # what it lacks of what its jobs need, as a fraction of what there is
     due_share: F64  # its part, the largest of the resources that its jobs need, as such a fraction

@@ -41,7 +41,9 @@ def safety(state: State, row: int, now: float) -> dict[str, Any]:
         said = ["no other queue is guaranteed anything or claims its fair share: nobody preempts it for that"]
     elif at == now and own.any() and preemption_plan.runs["recovering"][own].all():  # rule: once-per-run
         lasts = float(state.jobs.safe_for[row])
-        said = [f"it was preempted for a guarantee before: it is not preempted for one, or a fair share, until it has run for {lasts:g} s"]
+        said = [
+            f"it was preempted for a guarantee before: it is not preempted for one, or a fair share, until it has run for {lasts:g} s"
+        ]
     else:
         amounts = state.quantities(beyond).items()
         some = " and ".join(f"{round_quantity(resource, amount)} {resource}" for resource, amount in amounts)
