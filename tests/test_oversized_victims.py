@@ -27,7 +27,7 @@ def test_one_task_larger_than_its_guarantee_pays_and_then_runs_its_usual_time():
     assert story.of(TasksRevoked)[0].claim.oversized
     assert story.began == {1: [0.0, 185.0], 2: [135.0]}
     assert "not run for their usual time since" in explain(story.state, 3, 300.0)["claim"]
-    assert "until it has run for 260 s" in explain(story.state, 1, 300.0)["safety"]
+    assert "until it has run for 260 s, it is not preempted" in explain(story.state, 1, 300.0)["safety"]
     story.until(600.0)
     assert story.revoked() == [(130.0, [1]), (445.0, [1])]
     assert story.began == {1: [0.0, 185.0, 500.0], 2: [135.0], 3: [450.0]}

@@ -151,7 +151,8 @@ COUNTS: Final = 36
 OFFER_SEARCHES : number of searches for a node to offer
 FORGOTTEN_HISTOGRAMS : number of histograms with a p90 that were replaced by others
 BY_EASY : 1 in a simulation that goes by EASY's rule instead of reservations
-RESERVES : 1 in a cycle that may end with a reservation; PROMISES : number of reservations, counted in such a cycle; PASSED : number of jobs that it found no room to keep for
+RESERVES : 1 in a cycle that may end with a reservation; PROMISES : number of reservations when it began
+PASSED : number of jobs that it found no room to keep for
 NEWS : rises whenever what runs, waits, is kept or owed changes, and in a cycle when a task is placed
 KEPT_BY : leaf of the last task whose end a plan left out because of a guarantee
 LEAVING : number of tasks that are stopping, whatever for; LAST_INNER : the last row of a queue with children

@@ -22,8 +22,10 @@ DUE, KEPT, DEFERRED, _ = CLAIM.statuses
 
 
 def safety(state: State, row: int, now: float) -> dict[str, Any]:
-    """Return how safe a running job is at a time (inf: unknown), how much of its queue's use others may preempt: ``safety`` as text; ``beyond``, the
-    amounts above the guarantee, in base units.
+    """Return how safe a running job is at a time (inf: unknown).
+
+    That is how much of its queue's use others may preempt: ``safety`` as text; ``beyond``, the amounts above the guarantee, in
+    base units.
     """
     queues, leaf = state.queues, int(state.jobs.queue[row])
     if not (state.settings.revoke and queues.revocable[leaf]):
@@ -41,9 +43,7 @@ def safety(state: State, row: int, now: float) -> dict[str, Any]:
         said = ["no other queue is guaranteed anything or claims its fair share: nobody preempts it for that"]
     elif at == now and own.any() and preemption_plan.runs["recovering"][own].all():  # rule: once-per-run
         lasts = float(state.jobs.safe_for[row])
-        said = [
-            f"it was preempted for a guarantee before: it is not preempted for one, or a fair share, until it has run for {lasts:g} s"
-        ]
+        said = [f"it was preempted for a guarantee before: until it has run for {lasts:g} s, it is not preempted for one again"]
     else:
         amounts = state.quantities(beyond).items()
         some = " and ".join(f"{round_quantity(resource, amount)} {resource}" for resource, amount in amounts)
@@ -69,7 +69,7 @@ def _may_be_claimed(state: State, path: list[int]) -> bool:
 
 
 def claim(state: State, row: int, now: float) -> dict[str, Any]:
-    """Return what a waiting job may preempt as ``claim``, or why nothing, text; empty if its queue has its guarantee and fair share."""
+    """Return what a waiting job may preempt as ``claim``, text; empty if its queue has its guarantee and fair share."""
     v, group = state.view(), int(state.jobs.group[row])
     if claim_status(state, group) == KEPT:
         served = int(scheduling.served_tasks(v, group))
@@ -86,7 +86,7 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
 
 
 def _larger_than_guarantee(state: State, group: int) -> str:
-    """Return why a group has no claim for a guarantee that its queue does not use: its next task, or gang, is larger (rule: within-own)."""
+    """Return that a group's next task, or gang, needs more than its queue lacks of a guarantee (rule: within-own), if so."""
     queues, leaf = state.queues, int(state.groups.leaf[group])
     if state.groups.revocable[group] or queues.guarantee_timeout[leaf] == inf:
         return ""
@@ -95,8 +95,9 @@ def _larger_than_guarantee(state: State, group: int) -> str:
         has, of = queues.used[q], queues.guarantee[q]
         for r in np.flatnonzero((demand > 0) & (has < of) & (has + demand > of)).tolist():
             resource, name = state.resources[r], state.display_name(state.tree.names[q])
-            needs, amount, guaranteed = (round_quantity(resource, int(x[r])) for x in (demand, has, of))
-            return f"queue {name} has {amount} of its {guaranteed} guaranteed {resource}, and the job needs {needs}: nobody is preempted for it"
+            needs, some, all_of = (round_quantity(resource, int(x[r])) for x in (demand, has, of))
+            what = f"queue {name} has {some} of its {all_of} guaranteed {resource}"
+            return f"{what}, and the job needs {needs}: nobody is preempted for it"
     return ""
 
 
