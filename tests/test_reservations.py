@@ -2,8 +2,10 @@
 
 import math
 import random
+import re
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -888,3 +890,12 @@ def test_a_root_that_served_jobs_in_order_owes_room_to_its_queues_once_it_compar
     changes = [Configured(at=1000.0, queues=[Queue(ROOT), *names], settings=Settings(revoke=False))]
     begun = starts_beside_small_tasks([Queue(ROOT, policy="fifo"), *names], changes, large=300.0, small=0.0)
     assert sum(3000.0 < at < 6000.0 for at in begun) >= 10
+
+
+def test_each_rule_of_the_page_is_named_where_the_kernel_follows_it():
+    root = Path(__file__).parents[1]
+    page, kernel = (root / "docs" / "reservations.md").read_text(), root / "src" / "fairlead" / "scheduler" / "kernel"
+    rules = re.findall(r"^\| `([a-z -]+)` \|", page.split("| rule | meaning |")[1].split("\n\n")[0], re.MULTILINE)
+    code = "\n".join(path.read_text() for path in kernel.glob("*.pxi"))
+    assert len(rules) == 20
+    assert [rule for rule in rules if f"(rule: {rule})" not in code] == []

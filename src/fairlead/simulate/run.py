@@ -340,7 +340,7 @@ def _notes(cluster: SimulatedCluster, refused: Bools, slots: bool) -> list[str]:
         notes.append(f"{int(refused.sum()):,} {are} refused: no {what} holds a task of {theirs}")
     if stuck:
         which, them = ("jobs", "them") if stuck > 1 else ("job", "it")
-        notes.append(f"{stuck:,} {which} never ended: a limit, or a gang that does not fit, kept {them} waiting")
+        notes.append(f"{stuck:,} {which} never ended: a limit, kept room, or a gang that does not fit, kept {them} waiting")
     return notes
 
 

@@ -33,7 +33,7 @@ cdef i64 _promises_of(View v, i64 x) noexcept nogil:
 
 
 cdef bint _are_reservations_used_up(View v, i64 x) noexcept nogil:
-    """Return True if there are as many reservations as there can be, or a line has its part of these."""
+    """Return True if there are as many reservations as there can be, or a line has its part of these (rule: most)."""
     return v.counts[PROMISES] >= MAX_RESERVATIONS or _promises_of(v, x) >= max(1, MAX_RESERVATIONS // max(1, v.queues[0].line))
 
 
@@ -110,7 +110,7 @@ cdef bint _awaits_turn(View v, i64 b, i64 x) noexcept nogil:
 
 
 cdef bint _is_owed(View v, i64 b, i64 x) noexcept nogil:
-    """Return True if a line is owed more than what is reserved for it, not only in order."""
+    """Return True if a line is owed more than what is reserved for it (rule: owed), not only in order."""
     reserved = v.queues[x].reserved * size_of(v, b) / max(1, v.groups[b].gang)
     return v.queues[x].debt >= patience(v, x) and due_to(v, x, b) > reserved + LEAST_SHARE
 
@@ -118,7 +118,7 @@ cdef bint _is_owed(View v, i64 b, i64 x) noexcept nogil:
 cdef bint _one_end_helps(View v, i64 b, i64 x, bint own, double lack) noexcept nogil:
     """Return True if a group's next fits once a task has ended whose line then lacks less than `lack` (or x's own, if `own`).
 
-    Then no room has to be gathered. What is free counts, but not where it has room for more of a leaf that runs there and waits,
+    Then no room has to be gathered (rule: gathered). What is free counts, but not where it has room for more of a leaf that runs there and waits,
     or is a framework's. Reservations are ignored, or each would make the next one necessary.
     """
     cdef bint free
@@ -150,7 +150,7 @@ cdef bint _still_helps(View v, i64 b, i64 x, bint own, double lack) noexcept nog
 
 
 cdef bint _lends(View v, i64 b, i64 given) noexcept nogil:
-    """Return True if as much is lent to a group as its next task needs, or is once a task of shape `given` has ended, without what is now."""
+    """Return True if as much is lent to a group as its next task needs, or is once a task of shape `given` has ended (rule: not lent)."""
     cdef i64 m = v.len_total
     needs, gives = &v.demand[v.groups[b].shape_row * m], &v.demand[given * m]
     for r in range(m if v.queues[0].has_nonlendable else 0):
@@ -288,7 +288,7 @@ cdef bint reserves(View v, i64 b, Plan *found) noexcept nogil:
 
 
 cdef i64 _in_the_way(View v, i64 b, i64 x, double now) noexcept nogil:
-    """Return a hold of a line that is owed less, if without such holds on the nodes of a plan a group would have room; NONE."""
+    """Return a hold of a line that is owed less, if a group would have room without such holds on its nodes (rule: gives way); NONE."""
     cdef bint some = False, paid
     mark, cost, found = v.scratches, floats(v, v.len_total), NONE
     less, here = flags(v, v.counts[HOLDS]), flags(v, v.counts[NODES])
@@ -315,7 +315,7 @@ cdef i64 _in_the_way(View v, i64 b, i64 x, double now) noexcept nogil:
 
 
 cdef Plan review(View v, double now) noexcept nogil:
-    """Decide which reservation to drop or to plan again, if any.
+    """Decide which reservation to drop or to plan again, if any (rule: ends).
 
     Whether it is still owed is asked in a moment in which lines are, and once it is late or may idle only an allowance. In a strict leaf
     only the first group may start: the reservation of any other ends at once.
@@ -429,10 +429,10 @@ cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept
 
     - A line that is owed a whole task's work, and may stay (`_may_stay`), has room for which nothing idles, by ends of its own tasks and of
       all but those of who is owed more, and would lack some of their part. So room that was gathered stays together until who is owed as
-      much has had it.
-    - Else ends count that leave it their room: of lines that do not wait, would have their part, or are not owed more and would then lack less.
+      much has had it (rule: kept together).
+    - Else ends count that leave it their room: of lines that do not wait, would have their part, or are not owed more and would then lack less (rule: helps).
     - Else ends of all but those who are owed more, and its own. If one end of any would do, it has that in its turn, unless it is owed a whole
-      task's work; then its own do not count.
+      task's work; then its own do not count (rule: most-owed).
     """
     cdef bint some = False, one, owed, own = v.groups[b].gang > 0 and in_gangs(v, x) > 0.0
     lack, mark = lacks(v, b, x), v.scratches
@@ -630,7 +630,7 @@ cdef i64 _ends_on(View v, i64 b, i64 n, i64 own, double now, Ranked *ends, i64 *
     """List the ends of tasks on a node that a group's hold (NONE: a plan) counts on, the first first; return how many they are.
 
     Ends whose room a guarantee takes back are left out; `gone` is as in :func:`relied_on`. For a line that runs nothing, no task is
-    expected to outlast the longest known, and one that has, to last more than as long again.
+    expected to outlast the longest known (rule: soon), and one that has, to last more than as long again.
     """
     cdef bint counts, soon
     count, t, part, soon = 0, v.nodes[n].task, part_left(v, n), v.queues[line_of(v, v.groups[b].leaf)].tasks == 0

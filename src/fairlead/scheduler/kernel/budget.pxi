@@ -101,7 +101,7 @@ cdef double _spends_from(View v, i64 h, i64 r) noexcept nogil:
 
 
 cdef bint is_paid(View v, double *cost, double least, double now) noexcept nogil:
-    """Return True if the budget has as much of each resource that costs anything, and a share `least` of it."""
+    """Return True if the budget has as much of each resource that costs anything (rule: paid), and a share `least` of it (rule: again)."""
     for r in range(v.len_total):
         if cost[r] > 0.0 and max(cost[r], least * v.total[r]) > left_of(v, r, now):
             return False
@@ -129,7 +129,7 @@ cdef bint is_overspent(View v, double now) noexcept nogil:
 
 
 cdef bint has_saved(View v, i64 x, double share, double now) noexcept nogil:
-    """Return True if a reservation for a line may be paid from its savings, if it is expected to idle a share, times seconds."""
+    """Return True if a reservation for a line may be paid from its savings (rule: saved), if it is expected to idle a share, times seconds."""
     if v.queues[x].tasks > 0 or v.times[IDLE_BUDGET] <= 0.0:
         return False
     for h in range(v.counts[HOLDS]):

@@ -9,7 +9,7 @@
             have more of a resource, by a limit or since that is not lent, may be owed room for jobs that do not need it
     debt    d grows by l / p * time, and shrinks to max(l, -b) / p * T at least, T: how long its tasks last, 0 if that is
             unknown; b: what the task, or gang, that started last took beyond the part, 0 if nobody else waited; 0 for a queue that
-            neither waits nor runs. So it is in seconds, and who runs nothing is owed a second more each second, whatever the weight.
+            neither waits nor runs at a count, or did not for longer than its patience. So it is in seconds, and who runs nothing is owed a second more each second, whatever the weight.
             Who starts a task beyond its part works that off before it is owed room again, but not what it ran before
             others came. It is never below -T / p, with p as a share: what a task as large as the cluster takes
 
@@ -130,7 +130,7 @@ cpdef void begin_moment(View v, double at) noexcept nogil:
 
 
 cdef bint _is_time_to_ask(View v, double at) noexcept nogil:
-    """Return True if enough has happened since lines were asked, or a count of debts is late by the patience of who waits."""
+    """Return True if enough has happened since lines were asked (rule: asked), or a count of debts is late by the patience of who waits."""
     if v.queues[0].events < v.queues[0].line // LINES_PER_EVENT:
         return False
     return v.queues[0].events >= v.queues[0].tasks or at >= v.times[DUE_AT] + v.times[LEAST_PATIENCE]
@@ -182,7 +182,7 @@ cdef double _step(double least, double debt) noexcept nogil:
 
 
 cdef void _count_debts(View v, double at) noexcept nogil:
-    """Add up what lines have lacked: those that need it, or, if parts may have changed, all by new parts."""
+    """Add up what lines have lacked (rule: counted): those that need it, or, if parts may have changed, all by new parts."""
     cdef bint changed
     n, mark = v.counts[QUEUES], v.scratches
     owed, hungry = floats(v, n), flags(v, 4 * n)
@@ -323,7 +323,7 @@ cdef void _set_owed(View v, i64 q, i64 owed) noexcept nogil:
 
 
 cdef double patience(View v, i64 x) noexcept nogil:
-    """Return the debt from which a line gets reservations: how long its tasks last; 0 if that is unknown.
+    """Return the debt from which a line gets reservations (rule: patience): how long its tasks last; 0 if that is unknown.
 
     While it runs nothing, a part of that, or of how long those last that run: who drains a node for it waits no longer than that.
     """
@@ -484,7 +484,7 @@ cdef (double, double) _part_and_lack(View v, i64 x) noexcept nogil:
 cdef double due_to(View v, i64 x, i64 b) noexcept nogil:
     """Return what a line lacks, and a task more if it is owed what the next of this group takes.
 
-    A line with gangs is due the room of those that run as well: their tasks do not end together, so others would have it. Twice
+    A line with gangs is due the room of those that run as well (rule: gangs): their tasks do not end together, so others would have it. Twice
     what it has beyond its part is subtracted.
     """
     lack, size = lack_of(v, x, needs_of(v, v.groups[b].shape_row)), size_of(v, b)
@@ -526,7 +526,7 @@ cdef bint has_its_part(View v, i64 x, i64 b) noexcept nogil:
 
 
 cdef double due_in_order(View v, i64 x, i64 b) noexcept nogil:
-    """Return what a line lacks if only tasks count whose jobs are not behind a group's next, at most the size of that.
+    """Return what a line lacks if only tasks count whose jobs are not behind a group's next, at most the size of that (rule: oldest).
 
     So the oldest job has the first claim on its line's part. If the line lacks some with all of its tasks, that is returned.
     """
@@ -553,7 +553,7 @@ cdef double due_in_order(View v, i64 x, i64 b) noexcept nogil:
 
 
 cdef void put_off(View v, i64 b, double at) noexcept nogil:
-    """Note that no room can be kept for a group: its line is tried again later, the later the longer it has been owed."""
+    """Note that no room can be kept for a group: its line is tried again later (rule: retry), the later the longer it has been owed."""
     x = line_of(v, v.groups[b].leaf)
     v.queues[x].put_off = at + max(MIN_FORECAST_SECONDS, patience(v, x), RETRY_FRACTION * (at - v.queues[x].owed_since))
 

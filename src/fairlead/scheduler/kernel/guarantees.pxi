@@ -10,7 +10,7 @@ So each resource's guarantee leaves the others what its queue uses beyond it, an
 
 
 cdef bint _goes_first(View v, i64 b, i64 j, i64 *gone) noexcept nogil:
-    """Return True if a task like one of job row j goes before group b by its guarantee once that one has ended: the end frees no room.
+    """Return True if a task like one of job row j goes before group b by its guarantee once that has ended (rule: guaranteed).
 
     All queues on its path that are guaranteed what it needs, and are not above b, stay within that with it, or its gang. `gone`, shape
     (queues, resources), has ended before. A task that no claim preempts (rule: once-per-run) has its reserved room for itself.
