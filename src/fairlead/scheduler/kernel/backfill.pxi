@@ -288,12 +288,13 @@ cdef bint reserves(View v, i64 b, Plan *found) noexcept nogil:
 
 
 cdef i64 _in_the_way(View v, i64 b, i64 x, double now) noexcept nogil:
-    """Return a hold of a line that is owed less, if a group would have room without such holds on its nodes (rule: gives way); NONE."""
+    """Return a hold of a line that is owed clearly less, if a group would have room without such holds on its nodes (rule: gives way); NONE."""
     cdef bint some = False, paid
     mark, cost, found = v.scratches, floats(v, v.len_total), NONE
     less, here = flags(v, v.counts[HOLDS]), flags(v, v.counts[NODES])
     for h in range(v.counts[HOLDS]):
-        if v.holds[h].kind == RESERVATION and v.queues[x].debt > v.queues[line_of(v, v.groups[v.holds[h].group].leaf)].debt:
+        owed = v.queues[line_of(v, v.groups[v.holds[h].group].leaf)].debt
+        if v.holds[h].kind == RESERVATION and v.queues[x].debt > GIVES_WAY * max(0.0, owed):
             less[h], v.holds[h].kind, some = True, ABSENT, True
     if some:
         count, start = plan(v, b, x, now, cost)

@@ -58,13 +58,15 @@ LEAST_SHARE: Final = 1e-9
 """Shares up to this are none."""
 RETRY_FRACTION: Final = 0.03
 """A line for which no room can be kept is tried again after this part of the time that it has been owed."""
+GIVES_WAY: Final = 1.25
+"""A reservation gives way to a line that is owed this many times as much. Else those of many newcomers would give way to one another in turn."""
 
 # budget.pxi
 HOUR: Final = 3600.0
 HOURS: Final = 25
 """What idled is remembered of this hour and the 24 before."""
 ALLOWANCE: Final = 2.0
-"""Multiple of what it is expected to idle that a reservation beyond the budget may idle."""
+"""Multiple of what it is expected to idle that a reservation paid from savings may idle."""
 
 # holds.pxi
 OVERRUN_ALLOWANCE_TENTHS: Final = 10
