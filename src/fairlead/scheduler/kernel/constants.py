@@ -59,7 +59,7 @@ LEAST_SHARE: Final = 1e-9
 RETRY_FRACTION: Final = 0.03
 """A line for which no room can be kept is tried again after this part of the time that it has been owed."""
 GIVES_WAY: Final = 1.25
-"""A reservation gives way to a line that is owed this many times as much. Else those of many newcomers would give way to one another in turn."""
+"""A reservation gives way to a line that is owed this many times as much. Else many newcomers would take them in turns."""
 
 # budget.pxi
 HOUR: Final = 3600.0
