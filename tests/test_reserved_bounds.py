@@ -232,6 +232,47 @@ def test_a_drain_that_costs_more_than_the_budget_of_a_day_begins_once_that_is_sa
     assert waited <= 1.1 * max(0.0, 2 * cost / budget - DAY) + 3 * long
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_people_wait_as_long_whatever_the_clock_says(seed):
+    """Times are seconds since 1970. Who came was taken to be owed since then: they had the savings of all these years."""
+    rng, long = random.Random(seed), 1200.0
+    cpus, rows = rng.choice([4, 6, 8]), []
+    for queue in ("a", "b", "c"):
+        at, cpu = (0.0, 1) if queue == "a" else (rng.uniform(1.0, 3.0) * long, rng.choice([cpus, cpus // 2]))
+        for _ in range(12 * cpus if queue == "a" else rng.randint(1, 4)):
+            rows.append((at, queue, {"cpu": 1000 * cpu}, float(rng.randint(600, 1800))))
+    waits = []
+    for base in (0.0, 1.7e9):
+        jobs = Jobs()
+        for at, *row in rows:
+            jobs.add(base + at, *row)
+        run = simulate(
+            jobs.workload("clock", [Node("n", {"cpu": 1000 * cpus})], []), settings=Settings(revoke=False), history=0.0
+        )
+        waits.append(run.begun - run.workload.submit)
+    assert waits[1] == pytest.approx(waits[0], abs=1e-3)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "priority"])
+def test_who_shares_in_the_order_of_jobs_is_not_owed_for_the_time_before_they_came(policy):
+    """After three quiet days p was owed as long, and q got no task in the twelve hours after both came."""
+    rng, jobs, come, placed = random.Random(5), Jobs(), 3 * DAY, [0, 0, 0]
+    jobs.add(0.0, "a", {"cpu": 1000}, [rng.uniform(600.0, 1800.0) for _ in range(2000)], tasks=2000)
+    for queue in ("p/x", "q"):
+        jobs.add(come, queue, {"cpu": 6000}, [600.0] * 200, tasks=200)
+
+    def record(facts):
+        for fact in facts:
+            if isinstance(fact, TasksPlaced) and fact.at <= come + DAY / 2:
+                for job in fact.job.tolist():
+                    placed[job - 1] += 1
+
+    queues = [Queue("", history=0.0), Queue("a"), Queue("p", policy=policy), Queue("p/x"), Queue("q")]
+    case = jobs.workload("line", [Node("n", {"cpu": 6000})], queues)
+    simulate(case, settings=Settings(revoke=False), record=record, samples=20)
+    assert min(placed[1:]) >= 0.6 * max(placed[1:]) > 0
+
+
 @st.composite
 def quotas_of(draw, most):
     """Queues whose guarantee of CPUs, memory or both is not lent, said or as Mesos has it, at one level or two.

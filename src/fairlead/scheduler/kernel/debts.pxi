@@ -73,9 +73,27 @@ cpdef void note_pending(View v, i64 b, i64 more) noexcept nogil:
     leaf = v.groups[b].leaf
     if v.queues[leaf].pending == (0 if more > 0 else 1):
         note_lack(v, leaf, v.times[MOMENT])
+        if more > 0:
+            _note_coming(v, line_of(v, leaf), leaf, v.times[MOMENT])
     _count_group(v, b, more)
     if more > 0 and v.queues[leaf].pending == 1:
         enlist(v, line_of(v, leaf))
+
+
+cdef void _note_coming(View v, i64 x, i64 leaf, double at) noexcept nogil:
+    """Note that a line begins to wait in a leaf: from now on, if it is owed nothing yet. What it did not wait for is not added up."""
+    if v.queues[x].debt <= 0.0:
+        _owe_nothing(v, x, at)
+    if x != leaf and v.queues[x].tasks == 0:
+        for q in range(v.counts[QUEUES]):
+            if v.queues[q].pending > 0 and line_of(v, q) == x:
+                return
+        v.queues[x].debt_at = at
+
+
+cdef void _owe_nothing(View v, i64 x, double at) noexcept nogil:
+    """Note that a line is owed nothing until now."""
+    v.queues[x].owed_since, v.queues[x].idled_then, v.queues[x].wasted = at, v.queues[0].idled_then, 0.0
 
 
 cdef void _count_group(View v, i64 b, i64 more) noexcept nogil:
@@ -279,7 +297,7 @@ cdef (double, double) _add_lack(View v, i64 x, bint hungry, double at) noexcept 
             v.queues[x].debt = now if hungry else min(now, 0.0)
         v.queues[x].debt = max(v.queues[x].debt, -v.queues[x].lasts / part)  # the part may have grown
     if v.queues[x].debt <= 0.0:
-        v.queues[x].owed_since, v.queues[x].idled_then, v.queues[x].wasted = at, v.queues[0].idled_then, 0.0
+        _owe_nothing(v, x, at)
     return part, lack
 
 
