@@ -291,7 +291,7 @@ class Queues(Table):
     )
     beyond: F64  # of a line: what the task, or whole gang, that started last took beyond its part; 0 if nobody else waited
     owed_since: F64  # of a line: since when it is owed anything
-    idled_then: F64  # of a line: what all reservations had idled by then; the root's: have by now; shares times seconds
+    idled_then: F64  # of a line: what all reservations had idled a day before; the root's: have by now; shares times seconds
     owed: I64  # to it and those below when debts were last counted, if it was not served since: debts times parts; 1e-6 s of all
     put_off: F64  # of a line: no reservation for it before this; 0: not put off
     wasted: F64  # of a line: the most that a reservation idled that ended without a start since it was owed; shares times seconds

@@ -6,8 +6,8 @@ expected to idle until their starts counts too, so that each is paid when it is 
 - **Again**: a reservation that ends without a start has idled something for nothing. The next one of its line is expected to idle at least as
   much: it is not made before the budget has that.
 - **Savings**: a line that runs nothing, and is owed more than all that have reservations, may use more for one: the budget of the time
-  that it has been owed and of a day, less what all reservations have idled in that time, or within a day if that is more. It may idle its
-  `allowance`, twice what was expected, and then ends. What it idles does not count within the day.
+  that it has been owed and of the day before, less what all reservations have idled in that time. It may idle its `allowance`,
+  twice what was expected, and then ends. What it idles does not count within the day.
 """
 
 
@@ -140,18 +140,24 @@ cdef bint has_saved(View v, i64 x, double share, double now) noexcept nogil:
 
 cdef double _savings(View v, i64 x, double now) noexcept nogil:
     """Return what a line has saved, as a share times seconds."""
-    cdef double idled = 0.0, coming = 0.0, share
+    cdef double coming = 0.0, share
     cdef i64 m = v.len_total
-    for k in range(HOURS):
-        if v.hours[k].hour > <i64>floor(now / HOUR) - HOURS:
-            idled += v.hours[k].idled
     for h in range(v.counts[HOLDS]):
         share = 0.0
         for r in range(m if v.holds[h].kind == RESERVATION else 0):
             share = max(share, (v.cost[h * m + r] - v.idled[h * m + r]) / max(1, v.total[r]))
         coming += share
-    idled = max(idled, v.queues[0].idled_then - v.queues[x].idled_then)
+    idled = v.queues[0].idled_then - v.queues[x].idled_then if x != 0 else idled_in_a_day(v, now)
     return v.times[IDLE_BUDGET] * ((HOURS - 1) * HOUR + now - v.queues[x].owed_since) - idled - coming
+
+
+cdef double idled_in_a_day(View v, double now) noexcept nogil:
+    """Return what all reservations have idled within a day, as shares times seconds."""
+    cdef double idled = 0.0
+    hour = <i64>floor(now / HOUR)
+    for k in range(HOURS if v.queues[0].idled_then > 0.0 else 0):
+        idled += v.hours[k].idled if v.hours[k].hour > hour - HOURS else 0.0
+    return idled
 
 
 cdef double idled_by(View v, i64 h, double now) noexcept nogil:

@@ -58,6 +58,8 @@ LEAST_SHARE: Final = 1e-9
 """Shares up to this are none."""
 RETRY_FRACTION: Final = 0.03
 """A line for which no room can be kept is tried again after this part of the time that it has been owed."""
+RETRY_LEAST: Final = 0.1
+"""And after this part of how long the longest tasks last."""
 GIVES_WAY: Final = 1.25
 """A reservation gives way to a line that is owed this many times as much. Else many newcomers would take them in turns."""
 

@@ -93,7 +93,9 @@ cdef void _note_coming(View v, i64 x, i64 leaf, double at) noexcept nogil:
 
 cdef void _owe_nothing(View v, i64 x, double at) noexcept nogil:
     """Note that a line is owed nothing until now."""
-    v.queues[x].owed_since, v.queues[x].idled_then, v.queues[x].wasted = at, v.queues[0].idled_then, 0.0
+    v.queues[x].owed_since, v.queues[x].wasted = at, 0.0
+    if x != 0:
+        v.queues[x].idled_then = v.queues[0].idled_then - idled_in_a_day(v, at)
 
 
 cdef void _count_group(View v, i64 b, i64 more) noexcept nogil:
@@ -573,7 +575,8 @@ cdef double due_in_order(View v, i64 x, i64 b) noexcept nogil:
 cdef void put_off(View v, i64 b, double at) noexcept nogil:
     """Note that no room can be kept for a group: its line is tried again later (rule: retry), the later the longer it has been owed."""
     x = line_of(v, v.groups[b].leaf)
-    v.queues[x].put_off = at + max(MIN_FORECAST_SECONDS, patience(v, x), RETRY_FRACTION * (at - v.queues[x].owed_since))
+    least = max(MIN_FORECAST_SECONDS, patience(v, x), RETRY_LEAST * v.queues[0].lasts)
+    v.queues[x].put_off = at + max(least, RETRY_FRACTION * (at - v.queues[x].owed_since))
 
 
 def pass_over(View v, i64 b, double at):
