@@ -166,7 +166,7 @@ class Order:
         has, largest = np.asarray(capacity > 0), capacity[up].max(axis=0, initial=0)
         scarce = has[up].sum(axis=0) < up.sum()
         sign = 1.0 if scarce.any() else -1.0
-        scarce |= not scarce.any()
+        scarce |= sign < 0.0
         self.scarcity = scarce * sign / np.maximum(1.0, capacity[up].sum(axis=0))
         halvings = np.maximum(0, np.frexp(largest // np.maximum(1, capacity))[1] - 1)
         halvings *= has[:, scarce].any(axis=1, keepdims=True)

@@ -118,8 +118,8 @@ cdef bint _is_owed(View v, i64 b, i64 x) noexcept nogil:
 cdef bint _one_end_helps(View v, i64 b, i64 x, bint own, double lack) noexcept nogil:
     """Return True if a group's next fits once a task has ended whose line then lacks less than `lack` (or x's own, if `own`).
 
-    Then no room has to be gathered (rule: gathered). What is free counts, but not where it has room for more of a leaf that runs there and waits,
-    or is a framework's. Reservations are ignored, or each would make the next one necessary.
+    Then no room has to be gathered (rule: gathered). What is free counts, but not where it has room for more of a leaf that runs there
+    and waits, or is a framework's. Reservations are ignored, or each would make the next one necessary.
     """
     cdef bint free
     shape = v.groups[b].shape_row
@@ -288,7 +288,7 @@ cdef bint reserves(View v, i64 b, Plan *found) noexcept nogil:
 
 
 cdef i64 _in_the_way(View v, i64 b, i64 x, double now) noexcept nogil:
-    """Return a hold of a line that is owed clearly less, if a group would have room without such holds on its nodes (rule: gives way); NONE."""
+    """Return a hold of a line that is owed clearly less, if without such holds on its nodes a group has room (rule: gives way); NONE."""
     cdef bint some = False, paid
     mark, cost, found = v.scratches, floats(v, v.len_total), NONE
     less, here = flags(v, v.counts[HOLDS]), flags(v, v.counts[NODES])
@@ -321,13 +321,14 @@ cdef Plan review(View v, double now) noexcept nogil:
     Whether it is still owed is asked in a moment in which lines are, and once it is late or may idle only an allowance. In a strict leaf
     only the first group may start: the reservation of any other ends at once.
     """
-    cdef bint asked
+    cdef bint asked, behind
     late, h, asked = NONE, 0, is_asked(v)
     while h < v.counts[HOLDS]:
         b = v.holds[h].group
-        if v.holds[h].kind == RESERVATION and (asked or now > v.holds[h].start or v.holds[h].allowance > 0.0 or _is_behind(v, b)):
+        behind = _is_behind(v, b)
+        if v.holds[h].kind == RESERVATION and (asked or behind or now > v.holds[h].start or v.holds[h].allowance > 0.0):
             why = what_stops(v, b)
-            if _is_behind(v, b) or _is_kept_out(v, b, why) or _is_over(v, h, now):
+            if behind or _is_kept_out(v, b, why) or _is_over(v, h, now):
                 return Plan(DROP, 0, h, True, now, 0, NONE, 0)
             if _is_late(v, h, why, now) and (late == NONE or _owes_more(v, h, late)):
                 late = h
@@ -431,7 +432,8 @@ cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept
     - A line that is owed a whole task's work, and may stay (`_may_stay`), has room for which nothing idles, by ends of its own tasks and of
       all but those of who is owed more, and would lack some of their part. So room that was gathered stays together until who is owed as
       much has had it (rule: kept together).
-    - Else ends count that leave it their room: of lines that do not wait, would have their part, or are not owed more and would then lack less (rule: helps).
+    - Else ends count that leave it their room (rule: helps): of lines that do not wait, would have their part, or are not owed more and
+      would then lack less.
     - Else ends of all but those who are owed more, and its own. If one end of any would do, it has that in its turn, unless it is owed a whole
       task's work; then its own do not count (rule: most-owed).
     """

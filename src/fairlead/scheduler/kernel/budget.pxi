@@ -23,15 +23,11 @@ cdef i64 _row_of_hour(View v, double at) noexcept nogil:
 
 
 cdef void spend(View v, i64 h, double passed, double at) noexcept nogil:
-    """Count what a reservation's hold has idled for some seconds until now; what is paid from savings is not spent of the budget of a day."""
+    """Count what a reservation's hold has idled for some seconds until now; what is paid from savings is not spent of a day's budget."""
     cdef i64 m = v.len_total
-    cdef double share = 0.0
-    k = _row_of_hour(v, at)
-    for r in range(m):
-        if v.idle[h * m + r] > 0:
-            share = max(share, v.idle[h * m + r] * passed / max(1, v.total[r]))
-            if v.holds[h].allowance == 0.0:
-                v.spent[k * m + r] += v.idle[h * m + r] * passed
+    k, share = _row_of_hour(v, at), passed * share_of(v, &v.idle[h * m])
+    for r in range(m if v.holds[h].allowance == 0.0 else 0):
+        v.spent[k * m + r] += v.idle[h * m + r] * passed
     v.hours[k].idled += share
     v.queues[0].idled_then += share
 
@@ -129,7 +125,7 @@ cdef bint is_overspent(View v, double now) noexcept nogil:
 
 
 cdef bint has_saved(View v, i64 x, double share, double now) noexcept nogil:
-    """Return True if a reservation for a line may be paid from its savings (rule: saved), if it is expected to idle a share, times seconds."""
+    """Return True if a reservation for a line that is expected to idle a share, times seconds, may be paid from its savings (rule: saved)."""
     if v.queues[x].tasks > 0 or v.times[IDLE_BUDGET] <= 0.0:
         return False
     for h in range(v.counts[HOLDS]):

@@ -9,7 +9,8 @@
             have more of a resource, by a limit or since that is not lent, may be owed room for jobs that do not need it
     debt    d grows by l / p * time, and shrinks to max(l, -b) / p * T at least, T: how long its tasks last, 0 if that is
             unknown; b: what the task, or gang, that started last took beyond the part, 0 if nobody else waited; 0 for a queue that
-            neither waits nor runs at a count, or did not for longer than its patience. So it is in seconds, and who runs nothing is owed a second more each second, whatever the weight.
+            neither waits nor runs at a count, or did not for longer than its patience. So it is in seconds, and who runs nothing
+            is owed a second more each second, whatever the weight.
             Who starts a task beyond its part works that off before it is owed room again, but not what it ran before
             others came. It is never below -T / p, with p as a share: what a task as large as the cluster takes
 
@@ -18,13 +19,14 @@
 - **Asked**: lines are asked whether they are owed room in moments of which the first event comes once as many tasks have started or
   ended, or jobs come, as run; once a count is late by the least patience of those who wait; and after a gang started in its
   reservation, or a node with reserved room was lost. But there is at least one event for LINES_PER_EVENT active queues. Only
-  then is anybody given a reservation. Once tasks were placed and all are
-  served that can be (TasksPlaced without `more`), nobody is asked again before something happens.
+  then is anybody given a reservation. Once tasks were placed and all are served that can be (TasksPlaced without `more`), nobody
+  is asked again before something happens.
 - **Counting**: what lines have lacked is added up, by need, in the first such moment from
 
       min over the lines that wait of t + min(s, (s - d mod s) / rate), or their `put_off` if that is earlier
 
-  s is the line's patience, more if its debt is a multiple of that (`_step`), t when its debt d was last added up, and the rate l / p by the parts of that moment; 1 if none is known.
+  s is the line's patience, more if its debt is a multiple of that (`_step`), t when its debt d was last added up, and the rate l / p by
+  the parts of that moment; 1 if none is known.
   So a count is due within s of the last one, or of the moment when the line began to wait. Since a debt grows by at most 1 s a second, what is added
   between two counts is wrong by at most s. Then it is added up for the lines for which that time has come, and for those on the list.
   It is for all lines, and all parts are computed, if other queues are hungry or active than when parts were last computed, somebody runs tasks and
@@ -504,8 +506,8 @@ cdef (double, double) _part_and_lack(View v, i64 x) noexcept nogil:
 cdef double due_to(View v, i64 x, i64 b) noexcept nogil:
     """Return what a line lacks, and a task more if it is owed what the next of this group takes.
 
-    A line with gangs is due the room of those that run as well (rule: gangs): their tasks do not end together, so others would have it. Twice
-    what it has beyond its part is subtracted.
+    A line with gangs is due the room of those that run as well (rule: gangs): their tasks do not end together, so others would have
+    it. Twice what it has beyond its part is subtracted.
     """
     lack, size = lack_of(v, x, needs_of(v, v.groups[b].shape_row)), size_of(v, b)
     due = max(lack, 0.0) + size if is_owed_a_task(v, x, b, current_job(v, b)) else lack
