@@ -18,6 +18,7 @@ from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Configured,
     JobCancelled,
+    JobEdited,
     JobHeld,
     JobsForgotten,
     JobSubmitted,
@@ -243,6 +244,9 @@ def test_what_failed_waits_in_dry_runs_too_until_it_starts_again():
     after = shop.submit("a", {"cpu": 1000}, after=[After(job)])
     assert about(1800, shop.expected(job))
     assert about(1800 + MINUTE, shop.expected(after))
+    for begin, starts in (900.0, 1800.0), (3600.0, 3600.0):  # it came due with nothing to start
+        shop.happen(admission.edit(shop.state, job, JobEdited(at=shop.now, id=job, begin=shop.now + begin)))
+        assert about(starts, shop.expected(job))
 
 
 def test_a_revoked_task_waits_again_and_a_broken_gang_starts_anew():

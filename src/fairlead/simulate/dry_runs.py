@@ -32,7 +32,7 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING, WAITING
 from fairlead.scheduler.tables import BINS, F64, I64, NONE, OF_JOB, Tasks, longer
 from fairlead.simulate.kernel import tape as kernel
-from fairlead.simulate.kernel.advance import Tape, advance, draw, fill_in
+from fairlead.simulate.kernel.advance import Tape, advance, draw, enter_if_ready, fill_in
 from fairlead.simulate.workload import most_at_once
 
 DAY = 86400.0
@@ -290,9 +290,8 @@ class Run:
             jobs["delayed"][row] -= 1
             if jobs["group"][row] != NONE:
                 scheduling.leave_group(self._view, row, at)
-        job = jobs[row]
-        if not (tape.lacks[row] or job["held"] or (job["gang"] and job["holding"])) and NONE == job["group"] != job["home"]:
-            scheduling.enter_group(self._view, row, job["home"], at)
+        if tape.lacks[row] == 0:
+            enter_if_ready(self._view, row, at)
         tape.at[[kernel.NOW, kernel.HAPPENED]] = at
         tape.numbers[kernel.GOES_ON] = 1
 

@@ -129,7 +129,7 @@ cdef void _apply_ends(View v, Truth truth, Runs runs, Tape tape, double now, i64
                     tape.returned[tape.numbers[RETURNED]] = j
                     tape.numbers[RETURNED] += 1
                 else:
-                    _requeue(v, j, now)
+                    enter_if_ready(v, j, now)
             elif v.jobs[j].holding == 0 and isnan(v.jobs[j].finished_at):
                 end_job(v, j, now)
                 _release_followers(v, truth, tape, v.jobs[j].id - 1, now)
@@ -137,8 +137,8 @@ cdef void _apply_ends(View v, Truth truth, Runs runs, Tape tape, double now, i64
     _log_columns(tape, ends, 5, room, count)
 
 
-cdef void _requeue(View v, i64 j, double at) noexcept nogil:
-    """Let returned tasks of a job that is not plain wait again; a gang waits for all of its tasks."""
+cpdef void enter_if_ready(View v, i64 j, double at) noexcept nogil:
+    """Put a job that waits for no other into its group, unless it is in one, has nothing to start, is held, or is a gang that runs."""
     jobs = v.jobs
     if (
         jobs[j].group == NONE
@@ -180,8 +180,8 @@ cdef void _release(View v, Truth truth, Tape tape, i64 follower, double now) noe
     if v.jobs[j].home == NONE and tape.numbers[RETURNED] < tape.len_returned:
         tape.returned[tape.numbers[RETURNED]] = j
         tape.numbers[RETURNED] += 1
-    elif v.jobs[j].home != NONE and v.jobs[j].group == NONE and not v.jobs[j].held:
-        enter_group(v, j, v.jobs[j].home, now)
+    else:
+        enter_if_ready(v, j, now)
 
 
 cdef i64 _hold_back(View v, Truth truth, Tape tape, i64 follower) noexcept nogil:
