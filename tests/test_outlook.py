@@ -244,9 +244,22 @@ def test_what_failed_waits_in_dry_runs_too_until_it_starts_again():
     after = shop.submit("a", {"cpu": 1000}, after=[After(job)])
     assert about(1800, shop.expected(job))
     assert about(1800 + MINUTE, shop.expected(after))
-    for begin, starts in (900.0, 1800.0), (3600.0, 3600.0):  # it came due with nothing to start
+    for begin, starts in (900.0, 1800.0), (3600.0, 3600.0):  # it may come due with nothing to start
         shop.happen(admission.edit(shop.state, job, JobEdited(at=shop.now, id=job, begin=shop.now + begin)))
         assert about(starts, shop.expected(job))
+
+
+@pytest.mark.parametrize("begin", [None, 10.0, 900.0])
+def test_a_task_waits_for_that_of_its_index(begin):
+    shop = Shop([Queue("a")], cpus=2)
+    first = shop.submit("a", {"cpu": 1000}, 3)
+    shop.work()
+    job = shop.submit("a", {"cpu": 1000}, 2, after=[After(first, "index")], begin=begin and shop.now + begin)
+    after = shop.submit("a", {"cpu": 1000}, after=[After(job)])
+    starts = max(MINUTE, begin or 0.0)
+    for number, at in (job, starts), (after, starts + (1 if begin == 900.0 else 2) * MINUTE):
+        low, high = shop.expected(number)
+        assert at / BIN - 1 <= low <= high <= at * BIN**2 + 1
 
 
 def test_a_revoked_task_waits_again_and_a_broken_gang_starts_anew():

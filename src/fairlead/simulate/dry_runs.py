@@ -32,7 +32,7 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING, WAITING
 from fairlead.scheduler.tables import BINS, F64, I64, NONE, OF_JOB, Tasks, longer
 from fairlead.simulate.kernel import tape as kernel
-from fairlead.simulate.kernel.advance import Tape, advance, draw, enter_if_ready, fill_in
+from fairlead.simulate.kernel.advance import Tape, advance, draw, enter_if_ready, fill_in, release_task
 from fairlead.simulate.workload import most_at_once
 
 DAY = 86400.0
@@ -58,7 +58,7 @@ class Arrivals(NamedTuple):
 
 @dataclass(frozen=True)
 class DryRun:
-    """What all runs from a state start with. `after` and `lacks` are as in :class:`fairlead.simulate.kernel.advance.Tape`."""
+    """What all runs from a state start with. `after`, `paired` and `lacks` are as in a :class:`~fairlead.simulate.kernel.advance.Tape`."""
 
     before: State
     """The original state, unchanged; durations are drawn for its rows."""
@@ -76,6 +76,7 @@ class DryRun:
     ages: F64
     """Seconds that they have run."""
     after: I64
+    paired: I64
     lacks: I64
     timers: list[tuple[float, int, bool]]
     """What comes due, by time: the job's row, and True for the job as a whole, False for a delayed task of it."""
@@ -92,7 +93,7 @@ def dry_run_of(state: State, target: int, now: float) -> DryRun:
     arrivals = _arrivals(state, found, target, now)
     jobs = state.jobs
     live = np.flatnonzero((jobs.id[: jobs.n] != NONE) & np.isnan(jobs.finished_at[: jobs.n]))
-    after, lacks = _followers(state, live, int(jobs.id[target]))
+    after, paired, lacks = _followers(state, live, int(jobs.id[target]))
     timers = _timers(state, live)
     np.add.at(lacks, [row for _, row, whole in timers if whole], 1)
     _keep_live(found, live)
@@ -112,7 +113,7 @@ def dry_run_of(state: State, target: int, now: float) -> DryRun:
     scheduling.count_running(
         state.view(), live[held_jobs[begun]], (held - found.jobs.first[held_jobs])[begun], ages[begun], running
     )
-    return DryRun(state, live, found, place, now, held, held_jobs, ages, after, lacks, timers, arrivals, most, running)
+    return DryRun(state, live, found, place, now, held, held_jobs, ages, after, paired, lacks, timers, arrivals, most, running)
 
 
 def _arrivals(state: State, into: State, target: int, now: float) -> Arrivals:
@@ -150,8 +151,8 @@ def _as_new(rows: NDArray[Any]) -> NDArray[Any]:
     return rows
 
 
-def _followers(state: State, live: I64, target: int) -> tuple[I64, I64]:
-    """Return the dependencies as pairs of rows of `live` (first, follower), and how many each job still waits for."""
+def _followers(state: State, live: I64, target: int) -> tuple[I64, I64, I64]:
+    """Return pairs of rows of `live`, those of which each task of the second waits for one, and for how many others each waits."""
     place = {int(number): k for k, number in enumerate(state.jobs.id[live])}
     lacks = np.zeros(len(live), np.int64)
     pairs = []
@@ -165,7 +166,8 @@ def _followers(state: State, live: I64, target: int) -> tuple[I64, I64]:
         if job == target or all(wanted.get(other) != "failure" for other in others):
             # A dependency that ended otherwise than required is not live: its follower never starts.
             pairs += [(place[other], place[job]) for other in others if other in place]
-    return np.array(sorted(pairs), np.int64).reshape(-1, 2), lacks
+    paired = [(place[job], place[other]) for job, others in waits.paired.items() if job in place for other in others]
+    return np.array(sorted(pairs), np.int64).reshape(-1, 2), np.array(sorted(paired), np.int64).reshape(-1, 2), lacks
 
 
 def _timers(state: State, live: I64) -> list[tuple[float, int, bool]]:
@@ -252,8 +254,8 @@ class Run:
         numbers[kernel.GOES_ON] = 1  # a decision may be due now
         self._tape = Tape(
             row=np.arange(n + more), group=np.full(n + more, NONE), submit=np.append(np.zeros(n), self._when(np.arange(more))),
-            at=np.array([dry_run.now, dry_run.now, dry_run.now, np.inf]), after=dry_run.after, before=np.zeros((0, 2), np.int64),
-            lacks=dry_run.lacks.copy(), ends=np.zeros((5, 0), np.int64),
+            at=np.array([dry_run.now, dry_run.now, dry_run.now, np.inf]), after=dry_run.after, paired=dry_run.paired,
+            before=np.zeros((0, 2), np.int64), lacks=dry_run.lacks.copy(), ends=np.zeros((5, 0), np.int64),
             rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64), log=np.zeros(0, np.int64), moments=np.zeros(0),
             starts=np.zeros(0), returned=np.zeros(0, np.int64), numbers=numbers,
         )  # fmt: skip
@@ -283,15 +285,13 @@ class Run:
 
     def _come_due(self, at: float, row: int, whole: bool) -> None:
         """Let a job start, or a delayed task of it."""
-        jobs, tape = self._arrays["jobs"], self._tape
-        if whole:
-            tape.lacks[row] -= 1
+        tape = self._tape
+        if not whole:
+            release_task(self._view, tape, row, at)
         else:
-            jobs["delayed"][row] -= 1
-            if jobs["group"][row] != NONE:
-                scheduling.leave_group(self._view, row, at)
-        if tape.lacks[row] == 0:
-            enter_if_ready(self._view, row, at)
+            tape.lacks[row] -= 1
+            if tape.lacks[row] == 0:
+                enter_if_ready(self._view, row, at)
         tape.at[[kernel.NOW, kernel.HAPPENED]] = at
         tape.numbers[kernel.GOES_ON] = 1
 

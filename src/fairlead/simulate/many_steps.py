@@ -69,7 +69,7 @@ def by_many_steps(s: Simulation) -> int:
     tape = Tape(
         row=np.full(jobs, NONE), group=np.full(jobs, NONE), submit=s.workload.submit,
         at=np.array([cluster.now] * 3), after=after,
-        before=np.unique(after[:, ::-1], axis=0), lacks=np.zeros(jobs, np.int64),
+        before=np.unique(after[:, ::-1], axis=0), paired=np.zeros((0, 2), np.int64), lacks=np.zeros(jobs, np.int64),
         ends=np.zeros((5, 0), np.int64), rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64),
         log=np.zeros(0, np.int64), moments=np.zeros(0), starts=np.zeros(0),
         returned=np.zeros(0, np.int64), numbers=np.zeros(kernel.NUMBERS, np.int64),

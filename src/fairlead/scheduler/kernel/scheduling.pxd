@@ -47,6 +47,7 @@ cpdef void fade(View v, double at) noexcept nogil
 cpdef void note_arrival(View v, i64 group, double at) noexcept nogil
 cpdef void begin_moment(View v, double at) noexcept nogil
 cpdef void enter_group(View v, i64 job, i64 group, double at) noexcept nogil
+cpdef void leave_group(View v, i64 job, double at) noexcept nogil
 cpdef void end_job(View v, i64 j, double at) noexcept nogil
 cdef i64 apply_placed(View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64 *node, bint more, double at) noexcept nogil
 cdef i64 apply_started(View v, i64 count, i64 *job, i64 *index, i64 *attempt, double at) noexcept nogil

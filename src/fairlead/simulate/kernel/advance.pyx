@@ -16,7 +16,7 @@ from scheduler_constants cimport (
 from fairlead.engines.kernel.simulated cimport Runs, Truth, end_into, hold_back, next_end, start, submit
 from fairlead.scheduler.kernel.scheduling cimport (
     Arrays, Plan, View, address_of, apply_finished, apply_placed, apply_started, censor_tails, drop_holds, duration, end_job,
-    enter_group, fade, are_due, flag, floats, i64, integers, keep_room, may_await_room, next_step, note_arrival, plan_cycle,
+    enter_group, fade, are_due, flag, floats, i64, integers, keep_room, leave_group, may_await_room, next_step, note_arrival, plan_cycle,
     plan_last_cycle, put_off, release, set_tails, settle, startable,
 )
 
@@ -133,6 +133,9 @@ cdef void _apply_ends(View v, Truth truth, Runs runs, Tape tape, double now, i64
             elif v.jobs[j].holding == 0 and isnan(v.jobs[j].finished_at):
                 end_job(v, j, now)
                 _release_followers(v, truth, tape, v.jobs[j].id - 1, now)
+    for k in range(count if tape.len_paired > 0 else 0):
+        if ends[4 * room + k] == 0:  # its exit code
+            _release_paired(v, tape, ends[k] - 1, now)
     _log(tape, FINISHED, now, 0, count, 5)
     _log_columns(tape, ends, 5, room, count)
 
@@ -182,6 +185,25 @@ cdef void _release(View v, Truth truth, Tape tape, i64 follower, double now) noe
         tape.numbers[RETURNED] += 1
     else:
         enter_if_ready(v, j, now)
+
+
+cdef void _release_paired(View v, Tape tape, i64 job, double now) noexcept nogil:
+    """Release a task of each job whose tasks wait for those of a job, one of which has ended."""
+    k = _first_pair(tape.paired, tape.len_paired, job)
+    while k < tape.len_paired and tape.paired[k * 2] == job:
+        release_task(v, tape, tape.paired[k * 2 + 1], now)
+        k += 1
+
+
+cpdef void release_task(View v, Tape tape, i64 job, double now) noexcept nogil:
+    """Let a task wait for room that waited for something else."""
+    j = tape.row[job]
+    if v.jobs[j].delayed > 0:
+        v.jobs[j].delayed -= 1
+        if v.jobs[j].group != NONE:
+            leave_group(v, j, now)
+        if tape.lacks[job] == 0:
+            enter_if_ready(v, j, now)
 
 
 cdef i64 _hold_back(View v, Truth truth, Tape tape, i64 follower) noexcept nogil:

@@ -6,7 +6,7 @@ from fairlead.scheduler.kernel.arrays import Declared
 
 TAPE: Final[Declared] = {
     "row": ("i8", 1), "group": ("i8", 1), "submit": ("f8", 1), "at": ("f8", 1), "ends": ("i8", 2), "after": ("i8", 2),
-    "before": ("i8", 2), "lacks": ("i8", 1),
+    "before": ("i8", 2), "paired": ("i8", 2), "lacks": ("i8", 1),
     "rows": ("i8", 1), "attempts": ("i8", 1), "log": ("i8", 1), "moments": ("f8", 1), "starts": ("f8", 1),
     "returned": ("i8", 1), "numbers": ("i8", 1),
 }  # fmt: skip
@@ -14,6 +14,7 @@ TAPE: Final[Declared] = {
 
 row, group, submit : of each job in order of arrival, its row (NONE if refused), its group, and its arrival in seconds
 after : shape (n, 2): pairs of jobs, the second depending on the first, sorted; `before`: the same pairs the other way round
+paired : shape (n, 2): such pairs, where each task of the second waits for one of the first
 lacks : by job, how many jobs it waits for
 at : float64, shape (4,): the moment reached, the next moment, when something last happened, and the next cancellation
 ends : int64, shape (5, n): scratch for what ends at one moment
