@@ -26,10 +26,10 @@ FLAGS = ["-O0", "-g1", "-fwrapv", "-ffp-contract=off", "-fvisibility=hidden", "-
 FLAGS += ["--param", "asan-instrumentation-with-call-threshold=0"]
 # Those that call kernels in the process of the test.
 TESTS = [
-    "below_guarantee", "claims", "claims_in_trees", "claims_kept", "crash", "easy_in_order", "entitled", "fading_policies",
-    "explain", "forecasts", "history", "in_line", "keys", "let_in", "offers", "outlook", "oversized_victims", "parcels", "policies",
-    "queues_over_time", "reservations", "reserved_bounds", "reserved_ends", "same_decisions", "scaled_guarantees", "scheduling",
-    "simulate", "simulated_cluster", "simulated_frameworks", "state_machine", "step", "tables", "used", "yarn",
+    "below_guarantee", "claims", "claims_in_trees", "claims_kept", "crash", "easy_in_order", "entitled", "explain",
+    "fading_policies", "forecasts", "history", "in_line", "keys", "let_in", "offers", "outlook", "oversized_victims", "parcels",
+    "policies", "queues_over_time", "reservations", "reserved_bounds", "reserved_ends", "same_decisions", "scaled_guarantees",
+    "scheduling", "simulate", "simulated_cluster", "simulated_frameworks", "state_machine", "step", "tables", "used", "yarn",
 ]  # fmt: skip
 
 

@@ -58,7 +58,7 @@ class Arrivals(NamedTuple):
 
 @dataclass(frozen=True)
 class DryRun:
-    """What all runs from a state start with. `after`, `paired` and `lacks` are as in a :class:`~fairlead.simulate.kernel.advance.Tape`."""
+    """What all runs from a state start with. `after`, `paired` and `lacks` are as in a tape."""
 
     before: State
     """The original state, unchanged; durations are drawn for its rows."""
@@ -152,7 +152,7 @@ def _as_new(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def _followers(state: State, live: I64, target: int) -> tuple[I64, I64, I64]:
-    """Return pairs of rows of `live`, those of which each task of the second waits for one, and for how many others each waits."""
+    """Return `after`, `paired` and `lacks` of a tape, by row of `live`."""
     place = {int(number): k for k, number in enumerate(state.jobs.id[live])}
     lacks = np.zeros(len(live), np.int64)
     pairs = []
