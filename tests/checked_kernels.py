@@ -33,11 +33,11 @@ TESTS = [
 ]  # fmt: skip
 
 
-def library() -> str | None:
-    """Where GCC has AddressSanitizer's library; None where one of the two is missing."""
+def library(name: str = "libasan.so") -> str | None:
+    """Where GCC has a library, or AddressSanitizer's; None where one of the two is missing."""
     if not shutil.which("gcc"):
         return None
-    asked = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=False)
+    asked = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=False)
     path = Path(asked.stdout.strip()).resolve()
     return str(path) if path.is_file() and path.read_bytes()[:4] == b"\x7fELF" else None
 
@@ -70,7 +70,8 @@ def environment(**more: str) -> dict[str, str]:
     """In which a Python can load the checked kernels."""
     return {
         **os.environ,
-        "LD_PRELOAD": library() or "",
+        # AddressSanitizer looks for what throws C++'s exceptions when it is loaded.
+        "LD_PRELOAD": f"{library() or ''} {library('libstdc++.so.6') or ''}",
         "ASAN_OPTIONS": "detect_leaks=0",  # Python leaves much to the end of its process
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "PYTHONMALLOC": "malloc",  # Python's own would put many objects into one block

@@ -262,6 +262,25 @@ def test_a_task_waits_for_that_of_its_index(begin):
         assert at / BIN - 1 <= low <= high <= at * BIN**2 + 1
 
 
+def test_behind_a_held_job_of_the_same_indices_it_counts_from_its_release():
+    shop = Shop([Queue("a")])
+    held = shop.submit("a", {"cpu": 1000}, 2, held=True)
+    job = shop.submit("a", {"cpu": 1000}, 2, after=[After(held, "index")])
+    assert about(MINUTE, shop.expected(job))
+    assert shop.told(job).held == (held,)
+    assert f"from when job {held} is released" in shop.told(job).text
+
+
+def test_a_task_that_is_being_stopped_has_all_of_its_grace():
+    shop = Shop([Queue("a", grace=120.0), Queue("b")])
+    shop.submit("a", {"cpu": 2000}, time_limit=10.0, grace=120.0)
+    shop.work()
+    shop.now += 10
+    waits = shop.submit("b", {"cpu": 1000})
+    shop.work()
+    assert shop.expected(waits) == (120.0, 120.0)
+
+
 def test_a_revoked_task_waits_again_and_a_broken_gang_starts_anew():
     shop = Shop([Queue("a", max_tasks=2), Queue("b")], cpus=2)
     job = shop.submit("a", {"cpu": 1000}, 3)

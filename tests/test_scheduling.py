@@ -393,15 +393,16 @@ def test_scarce_things_stay_free(fit):
     assert world.running() == {first: 4, cards: 1, rest: 6}
 
 
-def test_where_nothing_is_scarce_large_nodes_stay_free_for_what_needs_them():
-    """All nodes have GPUs, or the same CPUs and one has more memory: small tasks fill the others."""
-    world = World([Queue("A")], {"cpu": 16000, "gpu": 8000}, *[{"cpu": 16000, "gpu": 1000}] * 3)
+@pytest.mark.parametrize("limit", [{}, {"licence": 1000}])
+def test_where_nothing_is_scarce_large_nodes_stay_free_for_what_needs_them(limit):
+    """All nodes have GPUs, or the same CPUs and one has more memory: small tasks fill the others. No node has the licence."""
+    world = World([Queue("A", limit=limit)], {"cpu": 16000, "gpu": 8000}, *[{"cpu": 16000, "gpu": 1000}] * 3)
     world.submit("A", {"cpu": 4000}, tasks=4)
     assert {node for _, node in world.placed()} == {1}
     cards = world.submit("A", {"cpu": 8000, "gpu": 8000})
     assert world.placed() == [(cards, 0)]
 
-    world = World([Queue("A")], {"cpu": 64000, "memory": 1024}, *[{"cpu": 64000, "memory": 64}] * 3)
+    world = World([Queue("A", limit=limit)], {"cpu": 64000, "memory": 1024}, *[{"cpu": 64000, "memory": 64}] * 3)
     world.submit("A", {"cpu": 4000, "memory": 8}, tasks=4)
     assert {node for _, node in world.placed()} == {1}
     large = world.submit("A", {"cpu": 4000, "memory": 1000})

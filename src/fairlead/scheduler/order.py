@@ -164,7 +164,7 @@ class Order:
         nodes, count = state.nodes, state.nodes.n
         capacity, up = nodes.capacity[:count], nodes.up[:count]
         has, largest = np.asarray(capacity > 0), capacity[up].max(axis=0, initial=0)
-        scarce = has[up].sum(axis=0) < up.sum()
+        scarce = has[up].any(axis=0) & ~has[up].all(axis=0)
         sign = 1.0 if scarce.any() else -1.0
         scarce |= sign < 0.0
         self.scarcity = scarce * sign / np.maximum(1.0, capacity[up].sum(axis=0))

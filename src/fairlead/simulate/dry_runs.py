@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fairlead.engines.kernel import simulated
 from fairlead.engines.kernel.simulated import Runs, Truth
-from fairlead.engines.step import GRACE
+from fairlead.engines.step import grace_of
 from fairlead.scheduler.decide import MOST_PLACEMENTS
 from fairlead.scheduler.dependencies import WHOLE
 from fairlead.scheduler.entitlements import write_entitled
@@ -404,16 +404,18 @@ def _truth_of(state: State, duration: F64, listed: I64, now: float) -> Truth:
 
 
 def _resume(dry_run: DryRun, truth: Truth, runs: Runs, left: F64) -> None:
-    """Schedule the ends of held tasks after `left` seconds; at most a grace period where a task is being stopped."""
+    """Schedule the ends of held tasks after `left` seconds; after their grace where they are being stopped."""
     jobs, tasks, n = dry_run.state.jobs, dry_run.state.tasks, dry_run.state.jobs.n
     held = np.maximum(1, jobs.holding[:n])
     first = np.cumsum(jobs.holding[:n]) - jobs.holding[:n]
-    of, status = dry_run.held_jobs, tasks.status[dry_run.held]
+    of, stopped = dry_run.held_jobs, tasks.status[dry_run.held] > RUNNING
+    left = np.where(stopped, np.inf, left)
     index, attempt = dry_run.held - jobs.first[of], tasks.attempt[dry_run.held].astype(np.int64)
     here = Truth(**{**truth.arrays, "duration": left, "first": first, "several": held})
     simulated.start_all(here, runs, of, index, attempt, tasks.node[dry_run.held].astype(np.int64), dry_run.now)
-    stopped = np.flatnonzero(status > RUNNING)
-    simulated.stop(truth, runs, of[stopped], index[stopped], attempt[stopped], dry_run.now, GRACE)
+    for k in np.flatnonzero(stopped).tolist():
+        grace = grace_of(dry_run.before, int(dry_run.before.jobs.id[dry_run.source[of[k]]]))
+        simulated.stop(truth, runs, of[k : k + 1], index[k : k + 1], attempt[k : k + 1], dry_run.now, grace)
     truth.begun[:] = np.nan
 
 

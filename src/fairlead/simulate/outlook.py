@@ -144,6 +144,7 @@ def _released(state: State, job: int, now: float) -> tuple[State, tuple[int, ...
         if state.jobs.held[state.job_row(number)]:
             held.append(number)
         others = state.dependencies.behind(number, state.index.specs[number])
+        others += [other for other, followers in state.dependencies.paired.items() if number in followers]
         to_see += [other for other in others if other not in to_see]
     facts = settle_first(state, now)
     if held or facts or state.frameworks.members:
