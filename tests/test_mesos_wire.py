@@ -938,6 +938,7 @@ def test_messages_have_the_fields_of_their_types(name):
             names = [argument.arg for argument in makes.args.args[1:]]
             assert names == [field.name for field in getattr(module, each.name).DESCRIPTOR.fields]
         else:
-            values = [line.target.id for line in each.body if isinstance(line, ast.AnnAssign)]
+            named = [line for line in declared.body if isinstance(line, ast.AnnAssign)]
+            values = [line.target.id for line in named if ast.unparse(line.annotation) == each.name]
             assert values == getattr(module, each.name).keys()
             assert [getattr(module, value) for value in values] == getattr(module, each.name).values()

@@ -2,30 +2,13 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from typing import Optional as _Optional, Union as _Union
 
 class TaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    TASK_STAGING: _ClassVar[TaskState]
-    TASK_STARTING: _ClassVar[TaskState]
-    TASK_RUNNING: _ClassVar[TaskState]
-    TASK_KILLING: _ClassVar[TaskState]
-    TASK_FINISHED: _ClassVar[TaskState]
-    TASK_FAILED: _ClassVar[TaskState]
-    TASK_KILLED: _ClassVar[TaskState]
-    TASK_ERROR: _ClassVar[TaskState]
-    TASK_LOST: _ClassVar[TaskState]
-    TASK_DROPPED: _ClassVar[TaskState]
-    TASK_UNREACHABLE: _ClassVar[TaskState]
-    TASK_GONE: _ClassVar[TaskState]
-    TASK_GONE_BY_OPERATOR: _ClassVar[TaskState]
-    TASK_UNKNOWN: _ClassVar[TaskState]
 
 class OperationState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    OPERATION_FINISHED: _ClassVar[OperationState]
-    OPERATION_ERROR: _ClassVar[OperationState]
-    OPERATION_UNKNOWN: _ClassVar[OperationState]
 TASK_STAGING: TaskState
 TASK_STARTING: TaskState
 TASK_RUNNING: TaskState

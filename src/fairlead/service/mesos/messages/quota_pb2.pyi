@@ -2,7 +2,7 @@ from fairlead.service.mesos.messages import mesos_pb2 as _mesos_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from typing import Optional as _Optional, Union as _Union
 
 class QuotaInfo(_message.Message):
     role: str
