@@ -66,7 +66,6 @@ class Caller:
         self._put, self._dropped = 0, deque[int]()  # bytes of values that are kept, and of those dropped since
         self._unanswered = False  # a request is under way
         self._by_task: dict[TaskId, Lease] = {}
-        self._closed = False
         self._ended = False  # no call will change any more
         self._end = SimpleQueue[None]()  # an interrupt can leave an Event locked, but not this
         self._threads: list[threading.Thread] = []
