@@ -18,8 +18,8 @@ class WrongUsage(Failure):
 
 @contextmanager
 def failing(before: str, *kinds: type[Exception], after: str = "", to: type[Exception] = Failure) -> Iterator[None]:
-    """Turn exceptions of these kinds into another: what they say, without an OSError's number and path, between two texts."""
+    """Turn exceptions of these kinds into another: what they say, between two texts; after a text, without an OSError's path."""
     try:
         yield
     except kinds as error:
-        raise to(f"{before}{getattr(error, 'strerror', None) or error}{after}") from None
+        raise to(f"{before}{(before and getattr(error, 'strerror', None)) or error}{after}") from None

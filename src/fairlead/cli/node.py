@@ -61,10 +61,8 @@ def join(
     host, port = _host_and_port(address)
     node = _shared(config)
     folder = folder_of(home)
-    try:
+    with failing("", OSError):
         make_home(folder.parent)
-    except OSError as error:
-        raise Failure(str(error)) from None
     try:
         last = read_membership(folder / "supervisor")
         if token is None and last is None:
@@ -254,10 +252,8 @@ def _let_go(place: Path, how: str, within: float | None) -> None:
 
 
 def _start(folder: Path, membership: Membership | None, checkpoints: Path | None) -> None:
-    try:
+    with failing("", OSError):
         start_member(folder, membership, checkpoints)
-    except OSError as error:
-        raise Failure(str(error)) from None
 
 
 def _shared(config: Path | None) -> Node:

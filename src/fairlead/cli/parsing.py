@@ -13,6 +13,7 @@ from typer.main import get_command
 from typer.models import OptionInfo, ParameterInfo
 
 from fairlead.cli.option_values import no_files
+from fairlead.failure import failing
 
 USAGE: type[Any] = typer.BadParameter.__mro__[1]
 """UsageError, which Typer does not export."""
@@ -122,10 +123,8 @@ def _read(kind: Any, info: ParameterInfo, value: Any) -> Any:
     if kind in (int, float) and isinstance(value, str):
         from fairlead.model.quantity import read_number
 
-        try:
+        with failing("", ValueError, to=typer.BadParameter):
             return read_number(value, kind, info.min, info.max)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
     if kind == list[int]:
         return [_read(int, info, each) for each in value]
     if get_origin(kind) is Literal and value not in get_args(kind):

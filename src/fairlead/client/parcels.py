@@ -10,6 +10,7 @@ from typing import Any
 
 from fairlead.client.code_folder import MOST_BYTES, pack_folder
 from fairlead.client.connection import Connection
+from fairlead.failure import failing
 
 
 def send(connection: Connection, folder: Path, cwd: Path) -> dict[str, Any]:
@@ -27,10 +28,8 @@ def fetch(connection: Connection, job: int, index: int, folder: Path) -> list[st
     Nothing is written outside the folder, also not through links that it has. Raises ServiceError, OSError, tarfile.TarError.
     """
     data = connection.get_bytes(f"/v1/jobs/{job}/tasks/{index}/files")
-    try:
+    with failing("what came back is damaged: ", EOFError, ValueError, OverflowError, zlib.error, to=tarfile.TarError):
         return _unpack(data, folder.resolve()) if data else []
-    except (EOFError, ValueError, OverflowError, zlib.error) as error:
-        raise tarfile.TarError(f"what came back is damaged: {error}") from None
 
 
 def _unpack(data: bytes, root: Path) -> list[str]:

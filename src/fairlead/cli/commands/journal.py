@@ -1,7 +1,5 @@
 """Commands that check and repair a journal's files. They need no scheduler."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +8,7 @@ import typer
 from fairlead.cli.commands.options import Home, Json
 from fairlead.cli.parsing import new_group
 from fairlead.cli.scheduler import print_json
-from fairlead.failure import Failure
+from fairlead.failure import failing
 from fairlead.plain_text import plain
 
 if TYPE_CHECKING:
@@ -64,7 +62,7 @@ def repair(home: Home = None) -> None:
     from fairlead.journal import repair as files
 
     path = _journal(home)
-    with _failing():
+    with failing("", OSError):
         found, aside = files.repair(path)
     print(f"{path}: ends at fact {found.position:,} now; {_lost(found)}")
     if found.lost is None:
@@ -82,7 +80,7 @@ def rollback(home: Home = None) -> None:
     from fairlead.journal import repair as files
 
     path = _journal(home)
-    with _failing():
+    with failing("", OSError):
         writer, head, passed, aside = files.rollback(path)
     print(f"{path}: as fairlead {writer} left it, with {head.sequence:,} facts: start that version")
     if passed:
@@ -100,7 +98,7 @@ def adopt(home: Home = None) -> None:
     from fairlead.journal import repair as files
 
     path = _journal(home)
-    with _failing():
+    with failing("", OSError):
         head, passed = files.adopt(path)
     print(f"{path}: adopted, with {head.sequence:,} facts")
     if passed:
@@ -111,14 +109,6 @@ def _journal(home: Path | None) -> Path:
     from fairlead.data_folder import home_folder
 
     return (home or home_folder()).absolute() / "journal.db"
-
-
-@contextmanager
-def _failing() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise Failure(str(error)) from None
 
 
 def _lost(found: "Finding") -> str:

@@ -20,6 +20,7 @@ from fairlead.engines.local.instructions import Folders, gpu_indices, limits, me
 from fairlead.engines.local.output import next_data, read_piece
 from fairlead.engines.local.questions import Questions
 from fairlead.engines.local.supervisor_connections import LocalEndpoint, SupervisorConnections
+from fairlead.failure import failing
 from fairlead.model.specs import Node, Quantities
 from fairlead.scheduler.cluster import OLDER
 
@@ -177,10 +178,8 @@ class LocalEngine:
             raise contract.Unreachable(str(error)) from None
 
     def next_data(self, job: int, index: int, stream: str, offset: int, node: str = "") -> int:
-        try:
+        with failing("", OSError, to=contract.Unreachable):
             return next_data(self.output, job, index, stream, offset)
-        except OSError as error:
-            raise contract.Unreachable(str(error)) from None
 
     def ask_stream(self, task: reports.Task, do: str, **what: Any) -> Future[Any]:
         return self._questions.ask(self._send, SUPERVISOR, do, task=task, **what)

@@ -17,6 +17,7 @@ from fairlead.audit.over_time import LONGEST, STARVED_AFTER
 from fairlead.engines.contract import CardUse, LiveEngine
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.joined import JoinedEngine
+from fairlead.failure import failing
 from fairlead.model import api_types
 from fairlead.model.documents import Configuration, DocumentError
 from fairlead.model.specs import Job
@@ -201,11 +202,9 @@ def add_operating(
         """Reload the configuration file: queues, settings, and what known nodes have. An invalid file is refused as a whole; a
         suspicious one gives warnings. `not_taken` is what takes a restart.
         """
-        try:
+        with failing("", DocumentError, to=Refused):
             configuration = await asyncio.to_thread(read_again)
             nodes = await asyncio.to_thread(reloading.nodes, configuration)
-        except DocumentError as error:
-            raise Refused(str(error)) from None
         authenticator = client.authenticator
         authenticator.accounts.forget()
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fairlead.failure import failing
 from fairlead.people.rules import Caller
 from fairlead.people.tokens import hash_of
 from fairlead.scheduler.admission import Refused
@@ -132,10 +133,8 @@ class Door:
         return f"http://{host}:{self._port}", code
 
     def _listen(self) -> int:
-        try:
+        with failing("the page: ", CannotListen, to=Refused):
             listeners = open_loopback(0 if self._setting is True else self._setting)
-        except CannotListen as error:
-            raise Refused(f"the page: {error}") from None
         for listener in listeners:
             self._servers.append(self._make_server())
             self._serving.append(asyncio.create_task(self._servers[-1].serve(listener)))
