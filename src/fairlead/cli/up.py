@@ -247,17 +247,10 @@ def _where(options: UpOptions, home: Path) -> Where:
             f"--listen {options.listen}: others on the network could read everything, including tokens: "
             "give a certificate with --tls-cert and --tls-key, or --insecure"
         )
-    return Where(
-        options.socket or (SYSTEM_SOCKET if options.system else socket_of(home)),
-        options.system,
-        host,
-        port,
-        options.tls_cert,
-        options.tls_key,
-        tuple(name.lower() for name in options.names),
-        _where_for_frameworks(options),
-        options.mesos_principals,
-    )
+    local = options.socket or (SYSTEM_SOCKET if options.system else socket_of(home))
+    tls, names = (options.tls_cert, options.tls_key), tuple(name.lower() for name in options.names)
+    mesos = (_where_for_frameworks(options), options.mesos_principals)
+    return Where(local, options.system, host, port, *tls, names, *mesos)
 
 
 def _where_for_frameworks(options: UpOptions) -> tuple[str, int] | None:

@@ -297,7 +297,6 @@ def when(
 
 
 def edit(
-    ctx: typer.Context,
     job: Annotated[str, job_argument("The job's number, or its name: your newest of it that has not ended.")],
     queue: Annotated[str | None, queue_option("The new queue.")] = None,
     cpu: Annotated[str | None, option("CPUs per task.")] = None,
