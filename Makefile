@@ -66,7 +66,7 @@ messages: .venv/tools  ## the descriptors and types of Mesos' messages, from the
 		--descriptor_set_out=fairlead/service/mesos/messages/descriptors.binpb fairlead/service/mesos/messages/*.proto
 	# Not declared: the file's descriptor, which is not there; the numbers of fields and entries of maps, which nothing reads; the
 	# names of fields and of values a second time.
-	sed -i -e '/: _ClassVar\[/d' -e 's/ClassVar as _ClassVar, //' -e '/^ *__slots__ = ("/d' \
+	sed -i -e '/: _ClassVar\[/d' -e 's/ClassVar as _ClassVar, //' -e '/^ *__slots__ = /d' -e '/EnumTypeWrapper):$$/s/$$/ .../' \
 		-e '/ class .*Entry(_message.Message):$$/,/ def /d' -e '/^DESCRIPTOR: /,+1d' -e '/ descriptor as /d' \
 		src/fairlead/service/mesos/messages/*_pb2.pyi
 

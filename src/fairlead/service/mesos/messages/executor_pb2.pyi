@@ -6,8 +6,7 @@ from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import Optional as _Optional, Union as _Union
 
 class Event(_message.Message):
-    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
     UNKNOWN: Event.Type
     SUBSCRIBED: Event.Type
     LAUNCH: Event.Type
@@ -49,8 +48,7 @@ class Event(_message.Message):
     def __init__(self, type: _Optional[_Union[Event.Type, str]] = ..., subscribed: _Optional[_Union[Event.Subscribed, _Mapping]] = ..., acknowledged: _Optional[_Union[Event.Acknowledged, _Mapping]] = ..., launch: _Optional[_Union[Event.Launch, _Mapping]] = ..., launch_group: _Optional[_Union[Event.LaunchGroup, _Mapping]] = ..., kill: _Optional[_Union[Event.Kill, _Mapping]] = ..., message: _Optional[_Union[Event.Message, _Mapping]] = ...) -> None: ...
 
 class Call(_message.Message):
-    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
     UNKNOWN: Call.Type
     SUBSCRIBE: Call.Type
     UPDATE: Call.Type

@@ -7,8 +7,7 @@ from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import Optional as _Optional, Union as _Union
 
 class Call(_message.Message):
-    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
     UNKNOWN: Call.Type
     GET_HEALTH: Call.Type
     GET_FLAGS: Call.Type
@@ -90,8 +89,7 @@ class Call(_message.Message):
     def __init__(self, type: _Optional[_Union[Call.Type, str]] = ..., get_metrics: _Optional[_Union[Call.GetMetrics, _Mapping]] = ..., update_weights: _Optional[_Union[Call.UpdateWeights, _Mapping]] = ..., reserve_resources: _Optional[_Union[Call.ReserveResources, _Mapping]] = ..., unreserve_resources: _Optional[_Union[Call.UnreserveResources, _Mapping]] = ..., create_volumes: _Optional[_Union[Call.CreateVolumes, _Mapping]] = ..., destroy_volumes: _Optional[_Union[Call.DestroyVolumes, _Mapping]] = ..., update_quota: _Optional[_Union[Call.UpdateQuota, _Mapping]] = ..., teardown: _Optional[_Union[Call.Teardown, _Mapping]] = ...) -> None: ...
 
 class Response(_message.Message):
-    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
     UNKNOWN: Response.Type
     GET_HEALTH: Response.Type
     GET_FLAGS: Response.Type
@@ -152,7 +150,6 @@ class Response(_message.Message):
         completed_frameworks: _containers.RepeatedCompositeFieldContainer[Response.GetFrameworks.Framework]
         def __init__(self, frameworks: _Optional[_Iterable[_Union[Response.GetFrameworks.Framework, _Mapping]]] = ..., completed_frameworks: _Optional[_Iterable[_Union[Response.GetFrameworks.Framework, _Mapping]]] = ...) -> None: ...
     class GetExecutors(_message.Message):
-        __slots__ = ()
         def __init__(self) -> None: ...
     class GetTasks(_message.Message):
         tasks: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Task]

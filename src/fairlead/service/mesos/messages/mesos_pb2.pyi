@@ -4,11 +4,9 @@ from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import Optional as _Optional, Union as _Union
 
-class TaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
+class TaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
 
-class OperationState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
+class OperationState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
 TASK_STAGING: TaskState
 TASK_STARTING: TaskState
 TASK_RUNNING: TaskState
@@ -76,8 +74,7 @@ class Address(_message.Message):
 
 class FrameworkInfo(_message.Message):
     class Capability(_message.Message):
-        class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-            __slots__ = ()
+        class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
         UNKNOWN: FrameworkInfo.Capability.Type
         REVOCABLE_RESOURCES: FrameworkInfo.Capability.Type
         TASK_KILLING_STATE: FrameworkInfo.Capability.Type
@@ -105,8 +102,7 @@ class FrameworkInfo(_message.Message):
     def __init__(self, user: _Optional[str] = ..., name: _Optional[str] = ..., id: _Optional[_Union[FrameworkID, _Mapping]] = ..., failover_timeout: _Optional[float] = ..., checkpoint: bool = ..., role: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., hostname: _Optional[str] = ..., principal: _Optional[str] = ..., webui_url: _Optional[str] = ..., capabilities: _Optional[_Iterable[_Union[FrameworkInfo.Capability, _Mapping]]] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., offer_filters: _Optional[_Mapping[str, OfferFilters]] = ...) -> None: ...
 
 class CheckInfo(_message.Message):
-    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
     UNKNOWN: CheckInfo.Type
     COMMAND: CheckInfo.Type
     HTTP: CheckInfo.Type
@@ -131,8 +127,7 @@ class CheckInfo(_message.Message):
     def __init__(self, type: _Optional[_Union[CheckInfo.Type, str]] = ..., command: _Optional[_Union[CheckInfo.Command, _Mapping]] = ..., http: _Optional[_Union[CheckInfo.Http, _Mapping]] = ..., tcp: _Optional[_Union[CheckInfo.Tcp, _Mapping]] = ..., delay_seconds: _Optional[float] = ..., interval_seconds: _Optional[float] = ..., timeout_seconds: _Optional[float] = ...) -> None: ...
 
 class HealthCheck(_message.Message):
-    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
     UNKNOWN: HealthCheck.Type
     COMMAND: HealthCheck.Type
     HTTP: HealthCheck.Type
@@ -178,8 +173,7 @@ class CommandInfo(_message.Message):
     def __init__(self, uris: _Optional[_Iterable[_Union[CommandInfo.URI, _Mapping]]] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., shell: bool = ..., value: _Optional[str] = ..., arguments: _Optional[_Iterable[str]] = ..., user: _Optional[str] = ...) -> None: ...
 
 class ExecutorInfo(_message.Message):
-    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
     UNKNOWN: ExecutorInfo.Type
     DEFAULT: ExecutorInfo.Type
     CUSTOM: ExecutorInfo.Type
@@ -216,9 +210,7 @@ class AgentInfo(_message.Message):
     def __init__(self, hostname: _Optional[str] = ..., port: _Optional[int] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., id: _Optional[_Union[AgentID, _Mapping]] = ...) -> None: ...
 
 class Value(_message.Message):
-    __slots__ = ()
-    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
     SCALAR: Value.Type
     RANGES: Value.Type
     SET: Value.Type
@@ -248,8 +240,7 @@ class Attribute(_message.Message):
     def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[Value.Type, str]] = ..., text: _Optional[_Union[Value.Text, _Mapping]] = ...) -> None: ...
 
 class Volume(_message.Message):
-    class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
+    class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
     RW: Volume.Mode
     RO: Volume.Mode
     mode: Volume.Mode
@@ -262,8 +253,7 @@ class Resource(_message.Message):
         role: str
         def __init__(self, role: _Optional[str] = ...) -> None: ...
     class ReservationInfo(_message.Message):
-        class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-            __slots__ = ()
+        class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
         UNKNOWN: Resource.ReservationInfo.Type
         STATIC: Resource.ReservationInfo.Type
         DYNAMIC: Resource.ReservationInfo.Type
@@ -278,8 +268,7 @@ class Resource(_message.Message):
             principal: str
             def __init__(self, id: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
         class Source(_message.Message):
-            class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-                __slots__ = ()
+            class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
             UNKNOWN: Resource.DiskInfo.Source.Type
             PATH: Resource.DiskInfo.Source.Type
             MOUNT: Resource.DiskInfo.Source.Type
@@ -304,10 +293,8 @@ class Resource(_message.Message):
         source: Resource.DiskInfo.Source
         def __init__(self, persistence: _Optional[_Union[Resource.DiskInfo.Persistence, _Mapping]] = ..., volume: _Optional[_Union[Volume, _Mapping]] = ..., source: _Optional[_Union[Resource.DiskInfo.Source, _Mapping]] = ...) -> None: ...
     class RevocableInfo(_message.Message):
-        __slots__ = ()
         def __init__(self) -> None: ...
     class SharedInfo(_message.Message):
-        __slots__ = ()
         def __init__(self) -> None: ...
     provider_id: ResourceProviderID
     name: str
@@ -341,8 +328,7 @@ class Request(_message.Message):
 
 class Offer(_message.Message):
     class Operation(_message.Message):
-        class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-            __slots__ = ()
+        class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
         UNKNOWN: Offer.Operation.Type
         LAUNCH: Offer.Operation.Type
         LAUNCH_GROUP: Offer.Operation.Type
@@ -473,13 +459,11 @@ class CheckStatusInfo(_message.Message):
     def __init__(self, type: _Optional[_Union[CheckInfo.Type, str]] = ..., command: _Optional[_Union[CheckStatusInfo.Command, _Mapping]] = ..., http: _Optional[_Union[CheckStatusInfo.Http, _Mapping]] = ..., tcp: _Optional[_Union[CheckStatusInfo.Tcp, _Mapping]] = ...) -> None: ...
 
 class TaskStatus(_message.Message):
-    class Source(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
+    class Source(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
     SOURCE_MASTER: TaskStatus.Source
     SOURCE_AGENT: TaskStatus.Source
     SOURCE_EXECUTOR: TaskStatus.Source
-    class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
+    class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
     REASON_COMMAND_EXECUTOR_FAILED: TaskStatus.Reason
     REASON_CONTAINER_LAUNCH_FAILED: TaskStatus.Reason
     REASON_CONTAINER_LIMITATION: TaskStatus.Reason
@@ -539,8 +523,7 @@ class Filters(_message.Message):
 
 class Environment(_message.Message):
     class Variable(_message.Message):
-        class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-            __slots__ = ()
+        class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
         UNKNOWN: Environment.Variable.Type
         VALUE: Environment.Variable.Type
         SECRET: Environment.Variable.Type
@@ -553,8 +536,7 @@ class Environment(_message.Message):
     def __init__(self, variables: _Optional[_Iterable[_Union[Environment.Variable, _Mapping]]] = ...) -> None: ...
 
 class Secret(_message.Message):
-    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
     UNKNOWN: Secret.Type
     REFERENCE: Secret.Type
     VALUE: Secret.Type
@@ -571,8 +553,7 @@ class Secret(_message.Message):
     def __init__(self, type: _Optional[_Union[Secret.Type, str]] = ..., reference: _Optional[_Union[Secret.Reference, _Mapping]] = ..., value: _Optional[_Union[Secret.Value, _Mapping]] = ...) -> None: ...
 
 class Image(_message.Message):
-    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
     APPC: Image.Type
     DOCKER: Image.Type
     class Docker(_message.Message):
@@ -584,8 +565,7 @@ class Image(_message.Message):
     def __init__(self, type: _Optional[_Union[Image.Type, str]] = ..., docker: _Optional[_Union[Image.Docker, _Mapping]] = ..., cached: bool = ...) -> None: ...
 
 class ContainerInfo(_message.Message):
-    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
     DOCKER: ContainerInfo.Type
     MESOS: ContainerInfo.Type
     class DockerInfo(_message.Message):
@@ -626,8 +606,7 @@ class Ports(_message.Message):
     def __init__(self, ports: _Optional[_Iterable[_Union[Port, _Mapping]]] = ...) -> None: ...
 
 class DiscoveryInfo(_message.Message):
-    class Visibility(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
+    class Visibility(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
     FRAMEWORK: DiscoveryInfo.Visibility
     CLUSTER: DiscoveryInfo.Visibility
     EXTERNAL: DiscoveryInfo.Visibility

@@ -6,8 +6,7 @@ from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import Optional as _Optional, Union as _Union
 
 class Event(_message.Message):
-    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
     UNKNOWN: Event.Type
     SUBSCRIBED: Event.Type
     OFFERS: Event.Type
@@ -60,8 +59,7 @@ class Event(_message.Message):
     def __init__(self, type: _Optional[_Union[Event.Type, str]] = ..., subscribed: _Optional[_Union[Event.Subscribed, _Mapping]] = ..., offers: _Optional[_Union[Event.Offers, _Mapping]] = ..., rescind: _Optional[_Union[Event.Rescind, _Mapping]] = ..., update: _Optional[_Union[Event.Update, _Mapping]] = ..., update_operation_status: _Optional[_Union[Event.UpdateOperationStatus, _Mapping]] = ..., message: _Optional[_Union[Event.Message, _Mapping]] = ..., failure: _Optional[_Union[Event.Failure, _Mapping]] = ..., error: _Optional[_Union[Event.Error, _Mapping]] = ...) -> None: ...
 
 class Call(_message.Message):
-    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper): ...
     UNKNOWN: Call.Type
     SUBSCRIBE: Call.Type
     TEARDOWN: Call.Type
