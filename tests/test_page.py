@@ -119,7 +119,7 @@ def test_people_who_wait_and_got_nothing_are_listed_and_nothing_is_called_even_t
     world.until(lambda: "as of <time" in browser.ask("/page/people?over=1h")[2])
     world.ok("cancel", str(job))
     rows = [{**mine, "user": "ada", "queues": {"lab/nobody": None}, "over": [], "limits": []}]
-    values = {"people": rows, "more": 0, "usage": {"at": 0.0}, "periods": ["1h"], "period": "1h", "query": {}}
+    values = {"people": rows, "more": 0, "usage": {"at": 0.0}, "period": "1h", "query": {}}
     assert "not known yet" in blocks("people.html", {**values, "past": None})["list"]
     assert "not known yet" in blocks("people.html", {**values, "past": {"failed": "no journal"}})["list"]
     known = blocks("people.html", {**values, "past": {"queues": []}})["list"]

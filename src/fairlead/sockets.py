@@ -60,12 +60,12 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def uid_of_caller(here: tuple[str, int], there: tuple[str, int], tables: tuple["str | Path", ...] = _TABLES) -> int | None:
+def uid_of_caller(here: tuple[str, int], there: tuple[str, int]) -> int | None:
     """Return the uid at the other end of a local TCP connection, as the kernel reports it; None if unknown.
 
     here, there : addresses and ports of both ends. Only with loopback addresses is the other end certainly on this machine.
     """
-    row = _row_of(here, there, tables)
+    row = _row_of(here, there)
     return None if row is None else int(row[6])
 
 
@@ -92,19 +92,19 @@ def account_of_caller(here: tuple[Any, ...], there: tuple[Any, ...]) -> int | No
     return int(struct.unpack_from("=I", answer, _UID_AT)[0]) if is_open else None
 
 
-def inode_of_caller(here: tuple[str, int], there: tuple[str, int], tables: tuple["str | Path", ...] = _TABLES) -> int | None:
+def inode_of_caller(here: tuple[str, int], there: tuple[str, int]) -> int | None:
     """Return the inode of the socket at the other end of a local TCP connection; None if unknown or 0."""
-    row = _row_of(here, there, tables)
+    row = _row_of(here, there)
     return None if row is None else int(row[8]) or None
 
 
-def _row_of(here: tuple[str, int], there: tuple[str, int], tables: tuple["str | Path", ...]) -> list[str] | None:
+def _row_of(here: tuple[str, int], there: tuple[str, int]) -> list[str] | None:
     """Return the row of the other end in the kernel's tables: the columns from its address on."""
     if not (is_loopback(here[0]) and is_loopback(there[0])):
         return None
     ends = in_table(*there), in_table(*here)
     rows = [f" {prefix}{ends[0]} {prefix}{ends[1]} {_ESTABLISHED} " for prefix in ("", MAPPED)]
-    for table in tables:
+    for table in _TABLES:
         try:
             with open(table, encoding="ascii") as file:  # noqa: PTH123 a worker does without pathlib
                 text = file.read()

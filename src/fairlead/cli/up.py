@@ -67,7 +67,6 @@ class UpOptions(NamedTuple):
     nodes: str | None = None
 
 
-_PATHS = ("config", "socket", "tls_cert", "tls_key", "mesos_principals")
 MESOS_PORT = 5050
 
 
@@ -89,6 +88,10 @@ def run_scheduler(options: UpOptions, started: Callable[[], None]) -> None:
                 started()
                 _ready(say, home, urls, engine, configuration, options.system)
 
+            def on_stopping(running: int) -> None:
+                if running:
+                    say(f"stopping; waiting for {running} task{'s' if running != 1 else ''} to end")
+
             serve(
                 home,
                 configuration,
@@ -98,7 +101,7 @@ def run_scheduler(options: UpOptions, started: Callable[[], None]) -> None:
                 make_engine=_engine(options, home, where, configuration, say),
                 read_again=lambda: _read(options.config),
                 on_ready=on_ready,
-                on_stopping=partial(_stopping, say),
+                on_stopping=on_stopping,
             )
     except (DocumentError, JournalError, EngineError, Refused, SchedulerFailed, OSError) as error:
         raise Failure(_text_of(error)) from None
@@ -226,7 +229,7 @@ def check_start(options: UpOptions) -> UpOptions:
 
 
 def _absolute(options: UpOptions) -> UpOptions:
-    return options._replace(**{name: path.absolute() for name in _PATHS if (path := getattr(options, name)) is not None})
+    return UpOptions._make(each.absolute() if isinstance(each, Path) else each for each in options)
 
 
 def _where(options: UpOptions, home: Path) -> Where:
@@ -355,11 +358,6 @@ def _notify_systemd(say: Callable[[str], None]) -> None:
                 line.sendto(b"READY=1", "\0" + path[1:] if path.startswith("@") else path)
             except OSError as error:
                 say(f"NOTIFY_SOCKET={path}: cannot report readiness: {error.strerror}")
-
-
-def _stopping(say: Callable[[str], None], running: int) -> None:
-    if running:
-        say(f"stopping; waiting for {running} task{'s' if running != 1 else ''} to end")
 
 
 def _say(line: str) -> None:

@@ -171,7 +171,7 @@ async def queue(look: Look, queue: str) -> dict[str, Any]:
         "below": _rows(below, has, ""), "fair": next((each for each in fair["queues"] if each["name"] == queue), None),
         "waiting": waiting["jobs"], "running": running["jobs"], "past": past, "over": _over_of(past, [queue]), "usage": usage,
         "people": _people([each for each in _used(usage) if f"{each['queue']}/".startswith(f"{queue}/")]),
-        "period": over, "periods": PERIODS, "commands": [
+        "period": over, "commands": [
             command("queues", "--all", find=queue), command("audit", "--live", find=queue), command("jobs", queue=queue),
             command("audit", over=over), command("usage", since=over),
         ],
@@ -312,7 +312,7 @@ async def people(look: Look) -> dict[str, Any]:
         each["over"] = [by_name[name] for name in each["queues"] if name in by_name]
         each["limits"] = [limits[name] for name in each["queues"] if name in limits and limits[name]["limit"]]
     return {
-        "people": rows[:500], "more": len(rows) - 500, "usage": usage, "past": past, "period": over, "periods": PERIODS,
+        "people": rows[:500], "more": len(rows) - 500, "usage": usage, "past": past, "period": over,
         "commands": [command("usage", since=over), command("audit", over=over)],
     }  # fmt: skip
 
@@ -324,7 +324,7 @@ async def history(look: Look) -> dict[str, Any]:
     names = [each["name"] for each in past["queues"]] if past and "failed" not in past else []
     rows = _over_of(past, names)
     return {
-        "past": past, "rows": rows[:PAGE], "more": len(rows) - PAGE, "period": over, "periods": PERIODS,
+        "past": past, "rows": rows[:PAGE], "more": len(rows) - PAGE, "period": over,
         "commands": [command("audit", over=over)],
     }  # fmt: skip
 
