@@ -114,21 +114,14 @@ def _show_tasks(tasks: list[dict[str, Any]]) -> None:
     now = time.time()
     left = (">ends in", ">p90") if any(task["status"] in HOLDING for task in tasks) else ()
     cards = any(task.get("cards") for task in tasks)  # a scheduler of an older version reports none
-    which = ("cards",) * cards
-    table = plain_table(">task", "status", ">exit", "reason", "node", *which, ">attempt", ">seconds", *left)
+    table = plain_table(">task", "status", ">exit", "reason", "node", *["cards"] * cards, ">attempt", ">seconds", *left)
     for task in tasks:
-        seconds = (task["finished_at"] or now) - task["started_at"] if task["started_at"] else None
-        table.add_row(
-            str(task["known_as"]),
-            task["status"],
-            "" if task["exit"] is None else str(task["exit"]),
-            task["reason"] or "",
-            task["node"] or "",
-            *([",".join(map(str, task["cards"]))] if cards else []),
-            str(task["attempt"]),
-            "" if seconds is None else f"{seconds:.1f}",
-            *(_left(task, end, now) for end in ("expected_end", "cautious_end")[: len(left)]),
-        )
+        code = "" if task["exit"] is None else str(task["exit"])
+        where = [task["node"] or "", *([",".join(map(str, task["cards"]))] if cards else [])]
+        seconds = f"{(task['finished_at'] or now) - task['started_at']:.1f}" if task["started_at"] else ""
+        ends = [_left(task, end, now) for end in ("expected_end", "cautious_end")[: len(left)]]
+        known, attempt = str(task["known_as"]), str(task["attempt"])
+        table.add_row(known, task["status"], code, task["reason"] or "", *where, attempt, seconds, *ends)
     if table.row_count:
         print()
         show(table, "")

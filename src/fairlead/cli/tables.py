@@ -41,25 +41,16 @@ def show(table: Table, empty: str) -> None:
 def job_table(jobs: list[dict[str, Any]], long: bool = False) -> Table:
     """Return a row per job; with users if there are several, or with `long`, which adds CPU time and peak memory."""
     users = long or len({job["user"] for job in jobs}) > 1
-    more = (*(["user"] if users else []), *([">cpu time", ">peak"] if long else []))
+    more = ["user"] * users + [">cpu time", ">peak"] * long
     wraps = "name", "queue", "each"  # Rich shrinks these, the widest first
     table = plain_table("job", "name", "queue", "status", ">tasks", "each", *more, ">age", wraps=wraps)
     for job in jobs:
         over = job["succeeded"] + job["failed"] + job["cancelled"]
         progress = f"{over}/{job['tasks']}" if job["tasks"] > 1 else "1"
-        name = job["name"] or " ".join(job["argv"])[:24] or "(another's)"
-        used = (cpu_time(job["cpu_seconds"]), memory(job["peak_memory"])) if long else ()
-        table.add_row(
-            str(job["id"]),
-            _in_one_line(name),
-            _in_one_line(job["queue"]),
-            job["status"],
-            progress,
-            _in_one_line(quantities(job["demand"])),
-            *([job["user"]] if users else []),
-            *used,
-            age(job["submitted_at"]),
-        )
+        words = job["name"] or " ".join(job["argv"])[:24] or "(another's)", job["queue"], quantities(job["demand"])
+        name, queue, each = map(_in_one_line, words)
+        told = [job["user"]] * users + ([cpu_time(job["cpu_seconds"]), memory(job["peak_memory"])] if long else [])
+        table.add_row(str(job["id"]), name, queue, job["status"], progress, each, *told, age(job["submitted_at"]))
     return table
 
 
@@ -121,11 +112,9 @@ def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
     names = [queue["framework"] or queue["name"].rpartition("/")[2] or "/" for queue in queues]
     columns = {
         "queue": ["  " * depth + name + more for depth, name, more in zip(depths, names, closed, strict=True)],
-        ">share": [f"{queue['dominant_share']:.1%}" if depth else "" for depth, queue in zip(depths, queues, strict=True)],
-        "": [(queue["dominant_resource"] or "") if depth else "" for depth, queue in zip(depths, queues, strict=True)],
-        ">past use": [
-            format_share(queue["share_over_time"]) if depth else "" for depth, queue in zip(depths, queues, strict=True)
-        ],
+        ">share": ["" if queue["name"] == "/" else f"{queue['dominant_share']:.1%}" for queue in queues],
+        "": ["" if queue["name"] == "/" else queue["dominant_resource"] or "" for queue in queues],
+        ">past use": ["" if queue["name"] == "/" else format_share(queue["share_over_time"]) for queue in queues],
         "used": [quantities(queue["used"]) for queue in queues],
         "offered": [quantities(queue["offered"]) for queue in queues],
         ">running": [str(queue["running"]) for queue in queues],
@@ -260,13 +249,9 @@ def plain_table(*columns: str, wraps: Collection[str] | None = None) -> Table:
     for column in columns:
         right = column.startswith(">")
         name = column.lstrip(">")
-        table.add_column(
-            name,
-            justify="right" if right else "left",
-            overflow="fold",
-            no_wrap=name not in wraps if wraps is not None else right or name in ("", "status", "when", "who"),
-            min_width=12 if name == "used" else len(name),
-        )
+        whole = name not in wraps if wraps is not None else right or name in ("", "status", "when", "who")
+        least = 12 if name == "used" else len(name)
+        table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=whole, min_width=least)
     return table
 
 

@@ -233,16 +233,11 @@ def _queue_table(queues: list[Any], history: History, as_tree: bool, width: int)
     for queue in queues:
         # A queue is indented below its parent if that is shown above it; otherwise it has its full name.
         parent, _, last = queue["name"].rpartition("/")
-        below = as_tree and parent in shown
+        name = "  " * queue["name"].count("/") + last if as_tree and parent in shown else queue["name"]
         shown.add(queue["name"])
-        table.add_row(
-            "  " * queue["name"].count("/") + last if below else queue["name"],
-            bar(queue["dominant_share"], 12),
-            f"{queue['dominant_share']:.1%} {queue['dominant_resource'] or ''}".strip(),
-            sparkline(over_time[queue["name"]], largest),
-            str(queue["running"]),
-            str(queue["waiting"]),
-        )
+        share = bar(queue["dominant_share"], 12), f"{queue['dominant_share']:.1%} {queue['dominant_resource'] or ''}".strip()
+        past = sparkline(over_time[queue["name"]], largest)
+        table.add_row(name, *share, past, str(queue["running"]), str(queue["waiting"]))
     return table
 
 
