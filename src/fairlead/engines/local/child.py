@@ -191,12 +191,8 @@ def _act_as(person: Person) -> dict[str, str]:
     _leave_keyring()
     if _libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs")
-    return {
-        "HOME": account.pw_dir or "/",
-        "USER": account.pw_name,
-        "LOGNAME": account.pw_name,
-        "SHELL": account.pw_shell or "/bin/sh",
-    }
+    name, shell = account.pw_name, account.pw_shell or "/bin/sh"
+    return {"HOME": account.pw_dir or "/", "USER": name, "LOGNAME": name, "SHELL": shell}
 
 
 def uid_here(person: Person) -> Person:

@@ -20,9 +20,7 @@ LARGEST_BODY = 16 * 2**20
 LARGEST_ENVIRONMENT = 512 * 2**10
 MOST_JOBS, MOST_NODES = 10_000, 1_000
 """Jobs per request, and nodes of one job."""
-OF_JOB = (
-    "demand", "on", "prefer", "priority", "retries", "retry_delay", "time_limit", "singleton", "name", "group",
-)  # fmt: skip
+OF_JOB = ("demand", "on", "prefer", "priority", "retries", "retry_delay", "time_limit", "singleton", "name", "group")
 OF_WORK = ("argv", "cwd", "env", "encoding", "input", "ray", "values", "port", "idle")
 """Fields of requests that jobs, and what they run, have too."""
 OF_ITS_OWN = {*OF_WORK, "name", "group", "array", "after", "begin", "exported", "size", "sent", "lease"} - {"ray"}

@@ -162,8 +162,7 @@ class Operators:
         return {
             "id": task.id, "name": task.name, "framework_id": who, "executor_id": launched.executor,
             "slave_id": launched.node, "state": state, "resources": amounts(launched.demand, task.ports),
-            "role": launched.role,
-            "statuses": [{"state": mesos_pb2.TaskState.Name(task.state), "timestamp": self._client.clock.wall(launched.at)}],
+            "role": launched.role, "statuses": [{"state": state, "timestamp": self._client.clock.wall(launched.at)}],
         }  # fmt: skip
 
     def _frameworks(self, found: ClusterView, query: Query) -> dict[str, Any]:

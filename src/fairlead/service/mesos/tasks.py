@@ -101,12 +101,7 @@ def job_of(info: TaskInfo, person: Person, home: Home, sandbox: Path) -> Job:
 def _checking(info: TaskInfo, home: Home, grace: float | None) -> list[str]:
     """Return the words before a command that run its health check. Raises Refused."""
     check = info.health_check
-    asked: dict[str, object] = {
-        "delay": check.delay_seconds,
-        "interval": check.interval_seconds,
-        "timeout": check.timeout_seconds,
-        "grace_period": check.grace_period_seconds,
-    }
+    asked = {name: getattr(check, f"{name}_seconds") for name in ("delay", "interval", "timeout", "grace_period")}
     for name, value in asked.items():
         if not (isinstance(value, float | int) and 0 <= value <= LONGEST_SECONDS):
             raise Refused(f"health check: {name}: {value}: use 0 to {int(LONGEST_SECONDS)} seconds")
@@ -200,8 +195,7 @@ def _job(info: TaskInfo | ExecutorInfo, person: Person, home: Home) -> Job:
     task = info.task_id.value if isinstance(info, TaskInfo) else ""
     return Job(
         queue="", demand=asked.demand, apart=asked.apart, ports=asked.ports, name=(info.name or task)[:256],
-        user=person.name, uid=person.uid, gid=person.gid, revocable=revocable, framework=home.framework,
-        task=task,
+        user=person.name, uid=person.uid, gid=person.gid, revocable=revocable, framework=home.framework, task=task,
     )  # fmt: skip
 
 

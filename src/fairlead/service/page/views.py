@@ -323,10 +323,8 @@ async def history(look: Look) -> dict[str, Any]:
     past = await look.past(OVER_TIME, seconds=PERIODS[over])
     names = [each["name"] for each in past["queues"]] if past and "failed" not in past else []
     rows = _over_of(past, names)
-    return {
-        "past": past, "rows": rows[:PAGE], "more": len(rows) - PAGE, "period": over,
-        "commands": [command("audit", over=over)],
-    }  # fmt: skip
+    commands = [command("audit", over=over)]
+    return {"past": past, "rows": rows[:PAGE], "more": len(rows) - PAGE, "period": over, "commands": commands}
 
 
 def _view(pattern: str, name: str, title: str, look: Any, reads: str = "", shared: bool = False) -> View:
