@@ -434,11 +434,6 @@ def _first(rows: Iterator[_Row]) -> Iterator[_Row]:
 def _fill(connection: sqlite3.Connection, name: str, epoch: int) -> None:
     """Make the tables of a new journal."""
     connection.executescript("BEGIN;" + _TABLES)
-    meta = {
-        "schema_version": SCHEMA_VERSION,
-        "fairlead": fairlead.__version__,
-        "id": name,
-        "epoch": epoch,
-        "created": int(time.time()),
-    }
+    ours = {"schema_version": SCHEMA_VERSION, "fairlead": fairlead.__version__}
+    meta = {**ours, "id": name, "epoch": epoch, "created": int(time.time())}
     connection.executemany("INSERT INTO meta VALUES (?, ?)", [(key, str(value)) for key, value in meta.items()])

@@ -133,25 +133,17 @@ def submit(
 
     Example: fairlead submit --queue lab/vision --cpu 2 --memory 4Gi --tasks 10 -- python train.py --fold {index}
     """
-    from fairlead.cli.submitting import (
-        check_commands,
-        estimate_starts,
-        naming_line,
-        read_options,
-        requests,
-        submit_all,
-        with_sent,
-    )
+    from fairlead.cli import submitting
 
-    options = read_options(ctx, command or [], jobs)
-    bodies, lines = requests(options), [each["where"] for each in options if "where" in each]
-    with connect() as connection, naming_line(options[0]):
+    options = submitting.read_options(ctx, command or [], jobs)
+    bodies, lines = submitting.requests(options), [each["where"] for each in options if "where" in each]
+    with connect() as connection, submitting.naming_line(options[0]):
         if when:
-            estimate_starts(connection, bodies, lines)
+            submitting.estimate_starts(connection, bodies, lines)
             return
         if not no_check:
-            check_commands(connection, bodies, lines)
-        submit_all(connection, with_sent(connection, bodies, options), options, lines)
+            submitting.check_commands(connection, bodies, lines)
+        submitting.submit_all(connection, submitting.with_sent(connection, bodies, options), options, lines)
 
 
 def run(

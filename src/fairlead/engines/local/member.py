@@ -143,15 +143,9 @@ def _answers(place: Path) -> bool:
 def spawn(place: Path, *flags: str) -> "subprocess.Popen[bytes]":
     """Start a supervisor in a folder; its messages go to the file `log` there."""
     place.mkdir(mode=0o700, exist_ok=True)  # somebody may have removed it
+    argv = [sys.executable, "-I", "-m", "fairlead.engines.local.supervisor", *flags, str(place)]
     with opened(place / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) as fd:
-        return subprocess.Popen(
-            [sys.executable, "-I", "-m", "fairlead.engines.local.supervisor", *flags, str(place)],
-            stdin=subprocess.DEVNULL,
-            stdout=fd,
-            stderr=fd,
-            start_new_session=True,
-            cwd="/",
-        )
+        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=fd, stderr=fd, start_new_session=True, cwd="/")
 
 
 def _spawn_apart(place: Path) -> None:
