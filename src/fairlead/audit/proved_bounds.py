@@ -23,89 +23,59 @@ def equilibrium_bounds(problem: Problem, found: Division) -> tuple[Numbers, Numb
     problem : in fractions
     found : its division in floating point, with its prices
     """
-    n, m = problem.demand.shape
     assert found.prices is not None
     most, _ = problem.most()
-    there = [j for j in range(m) if problem.capacity[j] > 0]
-    shares = [[problem.demand[i, j] / problem.capacity[j] for j in there] for i in range(n)]
-    budget = [problem.weight[i, 0] for i in range(n)]
-    hopeless = [any(problem.demand[i, j] > 0 for j in range(m) if j not in there) or most[i] == 0 for i in range(n)]
-    prices = [Fraction(float(found.prices[j])) * problem.capacity[j] for j in there]
-    total = sum(prices, Fraction(0))
-    scarce = [j for j in range(len(there)) if prices[j] > total * BOX]
-    cost = [sum((shares[i][j] * prices[j] for j in scarce), Fraction(0)) for i in range(n)]
-    full = [not hopeless[i] and most[i] >= 0 and most[i] * cost[i] <= budget[i] for i in range(n)]
-    free = [i for i in range(n) if not hopeless[i] and not full[i]]
-    low = [most[i] if full[i] else Fraction(0) for i in range(n)]
-    high = [*low]
-    at = [prices[j] for j in scarce]
-    rows = {i: [shares[i][j] for j in scarce] for i in range(n)}
-    if free:
-        if any(not any(rows[i]) for i in free):
+    there, budget = problem.capacity > 0, problem.weight[:, 0]
+    shares = problem.demand[:, there] / problem.capacity[there]
+    hopeless = (problem.demand[:, ~there] > 0).any(axis=1) | (most == 0)
+    prices = exact_array(map(Fraction, found.prices[there].tolist())) * problem.capacity[there]
+    scarce = prices > prices.sum() * BOX
+    at, rows = prices[scarce], shares[:, scarce]
+    full = ~hopeless & (most >= 0) & (most * (rows @ at) <= budget)
+    free = ~hopeless & ~full
+    low = most * full
+    high, dearest = low.copy(), at
+    if free.any():
+        if not (rows[free] > 0).any(axis=1).all():
             return None
-        left = [1 - sum((low[i] * rows[i][a] for i in range(n) if full[i]), Fraction(0)) for a in range(len(scarce))]
-        box = _krawczyk(at, [rows[i] for i in free], [budget[i] for i in free], left)
+        box = _krawczyk(at, rows[free], budget[free], 1 - low[full] @ rows[full])
         if box is None:
             return None
-        for i in free:
-            dear = sum((s * top for s, (_, top) in zip(rows[i], box, strict=True)), Fraction(0))
-            cheap = sum((s * bottom for s, (bottom, _) in zip(rows[i], box, strict=True)), Fraction(0))
-            low[i], high[i] = budget[i] / dear, budget[i] / cheap
-            if 0 <= most[i] < high[i]:
-                return None
-    else:
-        box = [(p, p) for p in at]
-        if at:
-            return None  # no user is left to pay for scarce resources
-    for i in range(n):
-        dear = sum((s * top for s, (_, top) in zip(rows[i], box, strict=True)), Fraction(0))
-        if full[i] and most[i] * dear > budget[i]:
+        cheapest, dearest = box
+        low[free], high[free] = budget[free] / (rows[free] @ dearest), budget[free] / (rows[free] @ cheapest)
+        if ((most >= 0) & (most < high))[free].any():
             return None
-    for j in range(len(there)):
-        if j not in scarce and sum((high[i] * shares[i][j] for i in range(n)), Fraction(0)) > 1:
-            return None
-    return exact_array(low), exact_array(high)
-
-
-def _krawczyk(
-    at: list[Fraction], rows: list[list[Fraction]], budget: list[Fraction], left: list[Fraction]
-) -> list[tuple[Fraction, Fraction]] | None:
-    """Return a box of prices with exactly one solution of sum_i budget_i rows_ij / (prices . rows_i) = left_j, or None."""
-    k = len(at)
-    radius = sum(at, Fraction(0)) * BOX
-    if any(p <= 2 * radius for p in at):
+    elif len(at):
+        return None  # no user is left to pay for scarce resources
+    if (most * (rows @ dearest) > budget)[full].any() or ((high @ shares)[~scarce] > 1).any():
         return None
-    middle = [sum((s * p for s, p in zip(row, at, strict=True)), Fraction(0)) for row in rows]
-    lowest = [m - radius * sum(row, Fraction(0)) for m, row in zip(middle, rows, strict=True)]
-    highest = [m + radius * sum(row, Fraction(0)) for m, row in zip(middle, rows, strict=True)]
-    if any(x <= 0 for x in lowest):
+    return low, high
+
+
+def _krawczyk(at: Numbers, rows: Numbers, budget: Numbers, left: Numbers) -> tuple[Numbers, Numbers] | None:
+    """Return a box of prices with exactly one solution of sum_i budget_i rows_ij / (prices . rows_i) = left_j, or None.
+
+    As its lowest and its highest prices.
+    """
+    radius = at.sum() * BOX
+    middle, reach = rows @ at, rows.sum(axis=1) * radius
+    if (at <= 2 * radius).any() or (middle <= reach).any():
         return None
 
-    def slope(a: int, b: int, costs: list[Fraction]) -> Fraction:
-        parts = (w * row[a] * row[b] / c**2 for w, row, c in zip(budget, rows, costs, strict=True))
-        return sum(parts, Fraction(0))
+    def slopes(costs: Numbers) -> Numbers:
+        return (rows.T * (budget / costs**2)) @ rows
 
-    gap = [left[a] - sum((w * row[a] / c for w, row, c in zip(budget, rows, middle, strict=True)), Fraction(0)) for a in range(k)]
-    matrix = np.array([[float(slope(a, b, middle)) for b in range(k)] for a in range(k)])
     try:
-        inverse = np.linalg.inv(matrix)
+        inverse = np.linalg.inv(slopes(middle).astype(np.float64))
     except np.linalg.LinAlgError:
         return None
     if not np.isfinite(inverse).all():
         return None
-    y = [[Fraction(float(x)) for x in row] for row in inverse]
-    bounds = [[(slope(a, b, highest), slope(a, b, lowest)) for b in range(k)] for a in range(k)]
-    box = []
-    for a in range(k):
-        centre = at[a] - sum((y[a][b] * gap[b] for b in range(k)), Fraction(0))
-        spread = Fraction(0)
-        for b in range(k):
-            low = high = Fraction(int(a == b))
-            for c in range(k):
-                ends = (y[a][c] * bounds[c][b][0], y[a][c] * bounds[c][b][1])
-                low, high = low - max(ends), high - min(ends)
-            spread += max(abs(low), abs(high)) * radius
-        if abs(centre - at[a]) + spread >= radius:
-            return None
-        box.append((centre - spread, centre + spread))
-    return box
+    y = exact_array(map(Fraction, inverse.ravel().tolist())).reshape(inverse.shape)
+    centre = at - y @ (left - (budget / middle) @ rows)
+    ends = [y[:, :, None] * slopes(costs) for costs in (middle + reach, middle - reach)]
+    off = [np.eye(len(at), dtype=np.int64) - end.sum(axis=1) for end in (np.maximum(*ends), np.minimum(*ends))]
+    spread = np.maximum(*map(np.abs, off)).sum(axis=1) * radius
+    if (np.abs(centre - at) + spread >= radius).any():
+        return None
+    return centre - spread, centre + spread
