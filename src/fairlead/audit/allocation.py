@@ -114,24 +114,17 @@ def pareto_efficiency(given: Given) -> Finding:
         resource = problem.resources[int(over[0])]
         return Finding(name, None, f"this gives more {resource} than exists: it is not feasible", margin=float("inf"))
     most, _ = problem.most()
-    best, who_at = float("-inf"), 0
-    extra: Any = 0
-    for i in range(len(problem.users)):
-        needs = problem.demand[i] > 0
-        room = min(left[needs] / problem.demand[i, needs])
-        if most[i] >= 0:
-            room = min(room, most[i] - given.high[i])
-        if given.whole:
-            room = room // 1
-        margin = float(room) / max(1.0, float(given.high[i]))
-        if margin > best:
-            best, who_at, extra = margin, i, room
+    room = tasks_with(left, problem.demand)
+    room = np.where((most >= 0) & (most - given.high < room), most - given.high, room)
+    room = room // 1 if given.whole else room
+    margins = [float(more) / max(1.0, float(has)) for more, has in zip(room, given.high, strict=True)]
+    best, who_at = max(margins), int(np.argmax(margins))
     if best <= nothing(problem):
         what = " for a whole task" if given.whole else ""
         return Finding(name, True, f"nothing is left that anybody could use{what}", margin=best)
     who = problem.users[who_at]
-    text = f"{who} has {format_tasks(given.high[who_at])} and could have {format_number(extra)} more of what is left"
-    return Finding(name, False, text, who, None, given.high[who_at], given.high[who_at] + extra, best, given)
+    text = f"{who} has {format_tasks(given.high[who_at])} and could have {format_number(room[who_at])} more of what is left"
+    return Finding(name, False, text, who, None, given.high[who_at], given.high[who_at] + room[who_at], best, given)
 
 
 def gap(given: Given) -> Finding:
@@ -166,17 +159,13 @@ def own_part(problem: Problem) -> Numbers:
     if machines is not None:
         parts = weight / weight.sum(axis=0)
         own = problem.tasks * 0
-        for i in range(n):
-            needs = problem.demand[i] > 0
-            for k in np.flatnonzero(machines.allowed[i]):
-                own[i] += min(machines.capacity[k, needs] * parts[i, needs] / problem.demand[i, needs]) * machines.count[k]
+        for capacity, count, allowed in zip(machines.capacity, machines.count, machines.allowed.T, strict=True):
+            own[allowed] += (tasks_with(capacity * parts, problem.demand) * count)[allowed]
         return np.maximum(own, promised)
     parts = np.empty_like(problem.demand)
     for j in range(len(problem.capacity)):
         parts[:, j] = _split(problem.capacity[j], weight[:, j], problem.demand[:, j] * promised)
-    needs = problem.demand > 0
-    worth = [min(parts[i, needs[i]] / problem.demand[i, needs[i]]) for i in range(n)]
-    return np.array(worth, dtype=problem.demand.dtype)
+    return tasks_with(parts, problem.demand)
 
 
 def _split(capacity: Any, weight: Numbers, promised: Numbers) -> Numbers:
@@ -195,18 +184,21 @@ def _split(capacity: Any, weight: Numbers, promised: Numbers) -> Numbers:
 def _worth_of_others(given: Given, i: int) -> Numbers:
     """Return the tasks that user i could run with what each user has at least, scaled by the weights."""
     problem = given.problem
-    needs = problem.demand[i] > 0
     ratio = problem.weight[i] / problem.weight
     if problem.machines is not None:
         placed = given.placed
         assert placed is not None
         total = problem.tasks * 0
         for k in np.flatnonzero(problem.machines.allowed[i]):
-            amounts = problem.demand[:, needs] * placed[:, k, None] * ratio[:, needs]
-            total = total + (amounts / problem.demand[i, needs]).min(axis=1)
+            total = total + tasks_with(problem.demand * placed[:, k, None] * ratio, problem.demand[i])
         return total
-    amounts = problem.demand[:, needs] * given.low[:, None] * ratio[:, needs]
-    return (amounts / problem.demand[i, needs]).min(axis=1)
+    return tasks_with(problem.demand * given.low[:, None] * ratio, problem.demand[i])
+
+
+def tasks_with(amounts: Numbers, demand: Numbers) -> Numbers:
+    """Return the worth of bundles: min over the needed resources, the last axis, of amount / demand."""
+    none = np.full(np.broadcast_shapes(amounts.shape, demand.shape), np.inf, amounts.dtype)
+    return np.divide(amounts, demand, out=none, where=demand > 0).min(axis=-1)
 
 
 def _slack(given: Given) -> Numbers:

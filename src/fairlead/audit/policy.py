@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.audit.allocation import envy_freeness, gap, nothing, pareto_efficiency, part, sharing_incentive
+from fairlead.audit.allocation import envy_freeness, gap, nothing, pareto_efficiency, part, sharing_incentive, tasks_with
 from fairlead.audit.findings import PROPERTIES, Finding, format_number, format_tasks, more
 from fairlead.audit.given import Given
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
-from fairlead.policies import tree
 from fairlead.policies.allocation import amount
 from fairlead.policies.contract import PolicyError
+from fairlead.policies.tree import NAIVE
 
 Divide = Callable[[Problem], Given | None]
 Lie = tuple[int, Numbers, Any]
@@ -26,9 +26,6 @@ Lie = tuple[int, Numbers, Any]
 Variant = tuple[str, str | None, Iterable[int], Problem]
 """A change of a problem: in words, the user who leaves, the rows of those who stay, and the problem then."""
 UNKNOWN = "the policy's numbers are not certain here"
-
-HIERARCHICAL_MAXMIN = tree.NAIVE
-"""With one resource the naive tree is max-min fairness down the tree; without a tree, plain max-min fairness."""
 
 
 def check_policy(problem: Problem, divide: Divide, lies: int = 200) -> list[Finding]:
@@ -102,8 +99,7 @@ def _tell(problem: Problem, divide: Divide, truth: Given, i: int, claimed: Numbe
     if found is None:
         return None
     most, _ = problem.most()
-    needs = problem.demand[i] > 0
-    worth = min(found.low[i] * claimed[needs] / problem.demand[i, needs])
+    worth = tasks_with(found.low[i] * claimed, problem.demand[i])
     if most[i] >= 0:
         worth = min(worth, most[i])
     has, who = truth.high[i], problem.users[i]
@@ -211,10 +207,9 @@ def population_monotonicity(problem: Problem, divide: Divide) -> Finding:
     name = "population-monotonicity"
     if len(problem.users) < 2:
         return Finding(name, None, "no user would stay")
-    everybody = range(len(problem.users))
-    stays = {user: np.array([i for i in everybody if i != k]) for k, user in enumerate(problem.users)}
-    variants = ((user, stay, _part_of(problem, stay, range(len(problem.resources)))) for user, stay in stays.items())
-    left = ((f"when {user} leaves", user, stay, rest) for user, stay, rest in variants)
+    stays = [(user, np.delete(np.arange(len(problem.users)), k)) for k, user in enumerate(problem.users)]
+    everything = range(len(problem.resources))
+    left = ((f"when {user} leaves", user, stay, _part_of(problem, stay, everything)) for user, stay in stays)
     return _monotonicity(name, problem, divide, left, "nobody loses when another leaves")
 
 
@@ -294,7 +289,7 @@ def _try(divide: Divide, problem: Problem) -> Given | None:
 
 def _unlike_maxmin(name: str, problem: Problem, found: Given, alone: Problem, where: str) -> Finding | None:
     """Return the finding for the user furthest below max-min fairness on the one resource."""
-    fair = HIERARCHICAL_MAXMIN.divide(alone).tasks
+    fair = NAIVE.divide(alone).tasks  # with one resource this is max-min fairness, down the tree if there is one
     worst = None
     for i in range(len(problem.users)):
         margin = part(fair[i] - found.high[i], found.high[i])
