@@ -104,21 +104,12 @@ def _check_policy(name: str) -> str:
     return name
 
 
-def _check_weight(value: float | dict[str, float]) -> float | dict[str, float]:
+def _check_weight(value: float | dict[str, float], zero: bool = False) -> float | dict[str, float]:
+    """Check one weight, or one per resource. With `zero`, one weight may be 0."""
     for weight in value.values() if isinstance(value, dict) else [value]:
-        if not specs.LEAST_WEIGHT <= weight <= 1e9 and not (weight == 0 and not isinstance(value, dict)):
-            raise _no_weight(weight)
+        if not (specs.LEAST_WEIGHT <= weight <= 1e9 or (zero and value == 0)):
+            raise ValueError(f"{weight:g} is not a weight: use a number from 1e-9 to 1e9")
     return value
-
-
-def _check_positive(value: float | dict[str, float]) -> float | dict[str, float]:
-    if value == 0:
-        raise _no_weight(0)
-    return value
-
-
-def _no_weight(weight: float) -> ValueError:
-    return ValueError(f"{weight:g} is not a weight: use a number from 1e-9 to 1e9")
 
 
 def read_half_life(value: object) -> float:
@@ -190,8 +181,8 @@ Strict = Annotated[float, Field(strict=True)]
 """A number, not text that looks like one."""
 Switch = Annotated[bool, Field(strict=True)]
 """true or false, and nothing that converts to it."""
-Weight = Annotated[Strict | dict[str, Strict], AfterValidator(_check_weight)]
-PositiveWeight = Annotated[Weight, AfterValidator(_check_positive)]
+Weight = Annotated[Strict | dict[str, Strict], AfterValidator(partial(_check_weight, zero=True))]
+PositiveWeight = Annotated[Strict | dict[str, Strict], AfterValidator(_check_weight)]
 Who = Annotated[list[Annotated[str, AfterValidator(check_who)]], Field(max_length=10_000)]
 Bytes = Annotated[int, BeforeValidator(partial(quantity.parse_quantity, "memory"))]
 Count = Annotated[int, Field(ge=0, le=10**9, strict=True)]
