@@ -18,12 +18,6 @@ LARGEST_SCALED_WEIGHT = 2**40
 """Scaled weight of the heaviest of the siblings."""
 MOST_OFFERS = 1000
 """Offers that one cycle makes at most."""
-ARRAYS = (
-    "counts", "fine", "trees", "cell_least", "cell_steps", "cell_sets", "least", "bounds", "large_bounds", "kinds", "scarcity",
-    "kinds_in", "large_kinds_in", "counted", "most", "most_kept", "frames", "caps", "stack", "min_offer", "offer_room",
-    "offered_to", "offered_rest", "tails",
-)  # fmt: skip
-"""Arrays of an order that kernels see."""
 
 
 class Order:
@@ -79,7 +73,7 @@ class Order:
         return View(
             **{name: table.rows for name, table in tables.items()},
             **{name: getattr(table, name) for table in tables.values() for name in table.WIDE},
-            **{name: getattr(self, name) for name in ARRAYS}, **self.planned,
+            **{name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}, **self.planned,
             times=s.times, grain=s.grain, masks=s.cluster.masks, total=s.cluster.total, ended=s.ended,
             histogram_places=s.histograms.places,
         )  # fmt: skip
