@@ -55,8 +55,12 @@ def columns_of(jobs: Sequence[Job], known: Sequence[bytes] = ()) -> JobColumns:
     sizes = [job.tasks for job in jobs]
     return JobColumns(
         jobs, kinds, np.array(which, np.int64), np.array(families, np.int64),
-        noted=[place for place, job in enumerate(jobs) if _is_noted(job)],
-        tasks=sum(sizes), least=min(sizes), special=any(map(_is_special, jobs)),
+        noted=[
+            place for place, job in enumerate(jobs)
+            if job.key or job.retry_delay or job.is_led or job.runs_in_executor or job.size >= LARGE_JOB_BYTES
+        ],
+        tasks=sum(sizes), least=min(sizes),
+        special=any(job.after or job.singleton or job.held or job.framework or job.begin is not None for job in jobs),
     )  # fmt: skip
 
 
@@ -71,13 +75,3 @@ def family_of(job: Job) -> int:
     family = (holds_jobs_of(job.queue), job.name, (taken, as_constraints(job.on)))
     digest = blake2b(msgspec.msgpack.encode(family), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True) or 1
-
-
-def _is_special(job: Job) -> bool:
-    """True if a job is of a framework, or may not start at once."""
-    return bool(job.after or job.singleton or job.held or job.framework or job.begin is not None)
-
-
-def _is_noted(job: Job) -> bool:
-    """True if the index notes more of a job than its number and row."""
-    return bool(job.key or job.retry_delay) or job.is_led or job.runs_in_executor or job.size >= LARGE_JOB_BYTES
