@@ -405,8 +405,7 @@ def _lacking(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     owners, who = _owners(state, row, np.array([closest]) if (kept[closest] > 0).any() else np.zeros(0, np.int64))
     if not missing:
         to_be_offered = "it is offered to a framework first" if state.groups.is_framework.any() else ""
-        some = kept[closest].any()
-        why = f"it is held for {who}" if who else to_be_offered or "it is held for another job" * bool(some)
+        why = f"it is held for {who}" if who else to_be_offered or "it is held for another job" * bool(kept[closest].any())
         text = f"{name} has room, but {why}" if why else f"{name} has room: the job is placed at the next decision"
         return _answer(job, "no room", text, **more, kept=owners)
     besides = ["tasks that start there now"] if starts[closest][demand > 0].any() else []

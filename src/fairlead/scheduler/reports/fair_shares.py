@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from fairlead.model.arrays import Numbers, exact_array, fractions_of
 from fairlead.model.documents import Configuration
 from fairlead.model.specs import written
 from fairlead.policies.filling import fill
@@ -187,20 +188,11 @@ def divide(total: Fraction, weight: Sequence[float], least: Sequence[int], most:
     promised = sum(floor, Fraction(0))
     if promised >= total:
         return [total * low / promised if promised else low for low in floor]
-    exact = len(weight) <= EXACT
-    number = (lambda x: Fraction(repr(x)) if isinstance(x, float) else Fraction(x)) if exact else float
-    kind = object if exact else float
-    n = len(weight)
+    exact, n = len(weight) <= EXACT, len(weight)
 
-    def column(values: Sequence[float | Fraction]) -> np.ndarray:
-        return np.array([number(value) for value in values], kind)
+    def column(values: Sequence[float | Fraction]) -> Numbers:
+        return fractions_of(exact_array(values)) if exact else np.array(values, np.float64)
 
-    filled = fill(
-        column([total]),
-        column([1] * n).reshape(n, 1),
-        column(weight),
-        column([-1 if high is None else high for high in most]),
-        column(floor),
-        np.ones(n, np.bool_),
-    )
+    bounds = column([-1 if high is None else high for high in most])
+    filled = fill(column([total]), column([1] * n)[:, None], column(weight), bounds, column(floor), np.ones(n, np.bool_))
     return [Fraction(share) for share in filled.tasks.tolist()]

@@ -308,8 +308,7 @@ def _jobs(state: State, rows: Sequence[int], longest_command: int | None = None)
     for place in np.flatnonzero(counts > 1).tolist():
         own = slice(int(first[place]), int(first[place] + counts[place]))
         cpu[place], peak[place] = state.tasks.cpu[own].sum(dtype=np.float64), state.tasks.peak[own].max()
-    names = "id", "tasks", "waiting", "holding", "failed", "cancelled", "submitted_at", "finished_at"
-    columns = (jobs.statuses(which), cpu, peak, *(getattr(jobs, name)[which] for name in names))
+    columns = (jobs.statuses(which), cpu, peak, *(getattr(jobs, name)[which] for name in _Columns._fields[3:]))
     each = zip(*(column.tolist() for column in columns), strict=True)
     return [_job(state, _Columns(*values), longest_command) for values in each]
 
