@@ -45,11 +45,11 @@ def _fill(problem: Problem, speed: Numbers, most: Numbers, floor: Numbers, limit
     level = floor / speed
     stop = np.full(n, DEMAND, np.int64)
     rounds = np.zeros(n, np.int64)
-    nowhere = ~can.any(axis=1) | (ceiling <= floor)
-    for i in np.flatnonzero(nowhere & (ceiling > floor)):
-        stop[i] = int(problem.demand[i].argmax())
-    stop[nowhere & (ceiling <= floor) & limited] = LIMIT
-    free = ~nowhere
+    at_once = ceiling <= floor
+    nowhere = ~at_once & ~can.any(axis=1)
+    stop[nowhere] = problem.demand[nowhere].argmax(axis=1)
+    stop[at_once & limited] = LIMIT
+    free = ~nowhere & ~at_once
     placed, at = np.full((n, kinds), problem.capacity[0] * 0), 0
     while free.any():
         at += 1
