@@ -51,9 +51,9 @@ class ByKey:
         self._tasks[user] = None
 
 
-def by_rate(rate: Numbers) -> Key:
-    """Make a key that grows by a user's rate with each task."""
-    return lambda i, tasks: rate[i] * tasks
+def by_rate(rate: Numbers) -> ByKey:
+    """Return the order by keys that grow by a user's rate with each task."""
+    return ByKey(lambda i, tasks: rate[i] * tasks, len(rate))
 
 
 @dataclass(frozen=True)

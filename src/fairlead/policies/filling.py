@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
 from fairlead.policies.contract import DEMAND, LIMIT, NOT_TAKEN, Division, Order
-from fairlead.policies.discrete import ByKey, by_rate
+from fairlead.policies.discrete import by_rate
 from fairlead.policies.kernel import filling as kernel
 from fairlead.policies.machines import divide_machines
 
@@ -50,7 +50,7 @@ class ByFilling:
 
     def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
         """Serve whole tasks to the lowest level."""
-        return problem, ByKey(by_rate(1 / self.speed(problem)), len(problem.users))
+        return problem, by_rate(1 / self.speed(problem))
 
 
 def filled_to_guarantees(problem: Problem, speed: Numbers) -> Numbers:

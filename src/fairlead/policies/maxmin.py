@@ -11,7 +11,7 @@ import numpy as np
 from fairlead.model.problems import Problem
 from fairlead.policies import drf
 from fairlead.policies.contract import Division, Order, PolicyError
-from fairlead.policies.discrete import ByKey, by_rate
+from fairlead.policies.discrete import by_rate
 from fairlead.policies.filling import fill, filled_to_guarantees
 
 
@@ -50,8 +50,7 @@ class MaxMin:
         """Serve whole tasks to the smallest share of the resource."""
         column = self._column(problem)
         there = problem.capacity[column] if problem.capacity[column] > 0 else problem.capacity[column] + 1
-        key = by_rate(problem.demand[:, column] / problem.weight[:, column] / there)
-        return problem, ByKey(key, len(problem.users))
+        return problem, by_rate(problem.demand[:, column] / problem.weight[:, column] / there)
 
     def _column(self, problem: Problem) -> int:
         if self.resource not in problem.resources:

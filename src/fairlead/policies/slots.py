@@ -12,7 +12,7 @@ import numpy as np
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
 from fairlead.policies.contract import NO_SLOT, SLOT, Division, Order, PolicyError
-from fairlead.policies.discrete import ByKey, by_rate
+from fairlead.policies.discrete import by_rate
 from fairlead.policies.filling import fill
 
 
@@ -49,7 +49,7 @@ class Slots:
             problem, resources=("slots",), capacity=capacity, demand=np.where(fits, need, capacity[0] + 1)[:, None],
             weight=problem.weight[:, :1], tasks=problem.most()[0], guarantee=need[:, None] * 0, limit=need[:, None] * 0 - 1,
         )  # fmt: skip
-        return seen, ByKey(by_rate(1 / problem.weight[:, 0]), len(problem.users))
+        return seen, by_rate(1 / problem.weight[:, 0])
 
     def _slots(self, problem: Problem) -> tuple[Numbers, Numbers, Numbers, Numbers]:
         """Return the number of slots, the slots per task of each user, the size of a slot, and whose tasks fit into one."""
