@@ -20,7 +20,7 @@ import numpy as np
 from fairlead.audit.findings import Finding, format_number, format_tasks, more
 from fairlead.audit.given import Given
 from fairlead.model.arrays import Numbers
-from fairlead.model.problems import Problem
+from fairlead.model.problems import Problem, tasks_with
 from fairlead.policies import drf
 from fairlead.policies.filling import filled_to_guarantees
 from fairlead.policies.linear_programs import dense, solve
@@ -193,12 +193,6 @@ def _worth_of_others(given: Given, i: int) -> Numbers:
             total = total + tasks_with(problem.demand * placed[:, k, None] * ratio, problem.demand[i])
         return total
     return tasks_with(problem.demand * given.low[:, None] * ratio, problem.demand[i])
-
-
-def tasks_with(amounts: Numbers, demand: Numbers) -> Numbers:
-    """Return the worth of bundles: min over the needed resources, the last axis, of amount / demand."""
-    none = np.full(np.broadcast_shapes(amounts.shape, demand.shape), np.inf, amounts.dtype)
-    return np.divide(amounts, demand, out=none, where=demand > 0).min(axis=-1)
 
 
 def _slack(given: Given) -> Numbers:

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.audit.allocation import envy_freeness, gap, nothing, pareto_efficiency, part, sharing_incentive, tasks_with
+from fairlead.audit.allocation import envy_freeness, gap, nothing, pareto_efficiency, part, sharing_incentive
 from fairlead.audit.findings import PROPERTIES, Finding, format_number, format_tasks, more
 from fairlead.audit.given import Given
 from fairlead.model.arrays import Numbers
-from fairlead.model.problems import Problem
+from fairlead.model.problems import Problem, tasks_with
 from fairlead.policies.allocation import amount
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.tree import NAIVE

@@ -202,6 +202,13 @@ class Problem:
 _ARRAYS = ("capacity", "demand", "tasks", "weight", "guarantee", "limit")
 
 
+def tasks_with(amounts: arrays.Numbers, demand: arrays.Numbers) -> arrays.Numbers:
+    """Return the tasks that run with some amounts: min over the needed resources, the last axis, of amount / demand."""
+    # By column, which numpy reduces faster than many short rows.
+    none = np.full(np.broadcast_shapes(amounts.shape, demand.shape), np.inf, amounts.dtype, order="F")
+    return np.divide(amounts, demand, out=none, where=demand > 0).min(axis=-1)
+
+
 class _Names(Sequence[str]):
     """A text with the number of each of n users, made on access."""
 

@@ -7,7 +7,7 @@ without constraints it equals DRF. With constraints it alone keeps DRF's propert
 import numpy as np
 
 from fairlead.model.arrays import Numbers
-from fairlead.model.problems import Problem
+from fairlead.model.problems import Problem, tasks_with
 from fairlead.policies.filling import ByFilling
 
 
@@ -17,12 +17,7 @@ def speed(problem: Problem) -> Numbers:
     capacity = [problem.capacity] if kinds is None else [c * k for c, k in zip(kinds.capacity, kinds.count, strict=True)]
     alone = problem.tasks * 0
     for room in capacity:
-        fits = problem.tasks * 0 - 1  # on this kind of machine; -1: no bound yet
-        for j in range(len(room)):
-            needs = problem.demand[:, j] > 0
-            bound = room[j] / np.where(needs, problem.demand[:, j], room[j] * 0 + 1)
-            fits = np.where(needs & ((fits < 0) | (bound < fits)), bound, fits)
-        alone = alone + fits
+        alone = alone + tasks_with(room, problem.demand)
     alone = alone * problem.weight[:, 0]
     return np.where(alone > 0, alone, alone * 0 + 1)
 
