@@ -180,14 +180,12 @@ def _declare_defaults(found: _Import, rules: list[Rule]) -> None:
 
 def _makes_queues(rules: list[Rule], queue: YarnQueue) -> bool:
     """Return True if rules create queues directly below a queue."""
-    for rule in rules:
-        if rule.name == "specified" and rule.create:
-            return True
-        if rule.name in ("user", "primaryGroup") and rule.create and not queue.path:
-            return True
-        if rule.name == "nestedUserQueue" and rule.create and queue.children and queue.path:
-            return True
-    return queue.is_parent or "maxChildResources" in queue.settings
+    creating = {rule.name for rule in rules if rule.create}
+    if "specified" in creating or queue.is_parent or "maxChildResources" in queue.settings:
+        return True
+    if queue.path:
+        return "nestedUserQueue" in creating and bool(queue.children)
+    return bool(creating & {"user", "primaryGroup"})
 
 
 def _write_root(found: _Import, rules: list[Rule], submit: list[str]) -> None:
