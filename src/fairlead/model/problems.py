@@ -174,15 +174,11 @@ class Problem:
 
     def most(self) -> tuple[arrays.Numbers, NDArray[np.bool_]]:
         """Return each user's most tasks (-1: any number), and True if that is its limit, not its demand."""
-        most, limited = self.tasks.copy(), np.zeros(len(self.users), np.bool_)
-        for j in range(len(self.resources)):
-            has = (self.limit[:, j] >= 0) & (self.demand[:, j] > 0)
-            if has.any():
-                bound = self.limit[has, j] / self.demand[has, j]
-                tighter = (most[has] < 0) | (bound < most[has])
-                rows = np.flatnonzero(has)[tighter]
-                most[rows], limited[rows] = bound[tighter], True
-        return most, limited
+        if not (self.limit >= 0).any():
+            return self.tasks.copy(), np.zeros(len(self.users), np.bool_)
+        bound = tasks_with(np.where(self.limit < 0, np.inf, self.limit), self.demand)
+        limited = (bound < np.inf) & ((self.tasks < 0) | (bound < self.tasks))
+        return np.where(limited, bound, self.tasks), limited
 
     def guaranteed(self) -> arrays.Numbers:
         """Return the tasks with which each user reaches its guarantees of all resources that it needs."""
