@@ -310,10 +310,7 @@ def _share(state: State, amounts: I64) -> float:
 def preemption_plan_of(state: State, now: float, frameworks: bool = False) -> PreemptionPlan:
     """Return a new plan: what will be free once stopping tasks have ended, and who may be preempted."""
     queues, n, resources = state.queues.n, state.nodes.n, len(state.resources)
-    parent = state.queues.parent[:queues]
-    depth = np.zeros(queues, np.int64)
-    for q in range(1, queues):
-        depth[q] = depth[parent[q]] + 1
+    depth = np.array([name.count("/") + bool(name) for name in state.tree.names], np.int64)
     runs, marks = int(state.queues.tasks[0]), 1 + max(1, int(depth.max())) + constants.KEY_COLUMNS_AFTER_QUEUES
     preemption_plan = PreemptionPlan(
         left=np.zeros((queues, resources), np.int64), bound=np.zeros((queues, resources), np.int64),
