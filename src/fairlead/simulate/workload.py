@@ -115,9 +115,8 @@ class Workload:
     @property
     def work(self) -> F64:
         """Sum of the durations of each job's tasks, in seconds."""
-        ends = np.append(self.first[1:], len(self.duration)) if len(self.first) else self.first
         sums = np.add.reduceat(self.duration, self.first) if len(self.first) else np.zeros(0)
-        return np.where((self.varied == 1) & (ends > self.first), sums, self.duration[self.first] * self.tasks)
+        return np.where(self.varied == 1, sums, self.duration[self.first] * self.tasks)
 
 
 def _amounts(quantities: Iterable[Quantities], resources: list[str]) -> I64:
