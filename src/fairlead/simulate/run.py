@@ -22,7 +22,7 @@ from fairlead.failure import failing
 from fairlead.journal import Unrecorded
 from fairlead.model.documents import Configuration
 from fairlead.model.quantity import check_total
-from fairlead.model.specs import ROOT, USERS, Node, Quantities, Queue, Settings
+from fairlead.model.specs import ROOT, USERS, Node, Queue, Settings
 from fairlead.policies import code_of, resources_of
 from fairlead.policies.codes import HDRF
 from fairlead.policies.contract import PolicyError
@@ -388,13 +388,9 @@ def _as_scheduled(workload: Workload, policy: str) -> tuple[Workload, str, list[
     if any(isinstance(fact, ABOUT_NODES) for fact in changes):
         raise PolicyError(f"{policy}: cannot replay machines that come and go, as those of {workload.name}: use --nodes")
     baselines.refuse_bounds(workload, "slots")
-    size: Quantities = {}
-    for node in workload.nodes:
-        for resource, amount in node.capacity.items():
-            size[resource] = max(size.get(resource, 0), amount // chosen.slots)
     nodes = [Node(node.name, {SLOT: chosen.slots * 1000}, node.labels) for node in workload.nodes]
-    holds = [all(q <= size.get(r, 0) for r, q in demand.items()) for demand in workload.demands]
-    demands = [{SLOT: 1000 if fits or chosen.overcommit else 10**15} for fits in holds]
+    holds = (workload.needs <= workload.capacity.max(axis=0) // chosen.slots).all(axis=1)
+    demands = [{SLOT: 1000 if fits or chosen.overcommit else 10**15} for fits in holds.tolist()]
     return replace(workload, nodes=nodes, demands=demands), f"maxmin:{SLOT}", notes, chosen.overcommit
 
 
