@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from fairlead.model import arrays, documents
 from fairlead.model.faults import shortened
-from fairlead.model.quantity import LARGEST
+from fairlead.model.quantity import LARGEST, total_of
 from fairlead.model.specs import USERS
 
 
@@ -300,11 +300,8 @@ def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
     if document.capacity is not None:
         total, nodes = document.capacity, 1
     else:
-        total = {}
-        for node in document.node:
-            for name, amount in node.capacity.items():
-                total[name] = total.get(name, 0) + amount * node.count
-        nodes = sum(node.count for node in document.node)
+        capacities = ({name: amount * node.count for name, amount in node.capacity.items()} for node in document.node)
+        total, nodes = total_of(capacities), sum(node.count for node in document.node)
     resources = tuple(total)
 
     def table(of: str, absent: int) -> arrays.Numbers:
