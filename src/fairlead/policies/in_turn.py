@@ -42,17 +42,13 @@ class Sequential:
 def _take(left: Any, demand: Any, most: Any, order: Any, tasks: Any, stop: Any) -> None:
     """Give each user in turn as much more as fits, up to `most` (-1: no bound). Changes `left`, `tasks` and `stop`."""
     for i in order:
-        bounded, more, why = most[i] >= 0, most[i] - tasks[i], DEMAND
-        for j in range(len(left)):
-            if demand[i, j] > 0:
-                room = left[j] / demand[i, j]
-                if not bounded or room < more:
-                    bounded, more, why = True, room, j
-        more = max(more, more * 0)
+        room = np.divide(left, demand[i], out=np.full(len(left), np.inf, object), where=demand[i] > 0)
+        scarce = int(room.argmin())
+        bounded = 0 <= most[i] <= tasks[i] + room[scarce]
+        more = max(most[i] - tasks[i] if bounded else room[scarce], left[scarce] * 0)
         tasks[i] += more
-        stop[i] = why
-        for j in range(len(left)):
-            left[j] = max(left[j] - demand[i, j] * more, left[j] * 0)
+        stop[i] = DEMAND if bounded else scarce
+        left[:] = np.maximum(left - demand[i] * more, left * 0)
 
 
 FIFO = Sequential("fifo", "each takes what it can, in the order of listing", by_priority=False)
