@@ -160,8 +160,7 @@ def _check_guarantees(state: State, fact: TasksRevoked) -> None:
     if row != NONE:
         gains = max(1, int(state.groups.gang[state.jobs.group[row]])) * state.shapes.demand[state.jobs.shape_row[row]]
     lost: dict[int, I64] = {}
-    for t in state.current_tasks(fact.attempts).tolist():
-        job = int(state.job_rows_of(np.array([t]))[0])
+    for job in state.job_rows_of(state.current_tasks(fact.attempts)).tolist():
         for q in up_to_root(state.queues, int(state.jobs.queue[job])):
             lost[q] = lost.get(q, 0) + state.shapes.demand[state.jobs.shape_row[job]]
             _must(state.queues.revocable[q], f"queue {state.tree.names[q]!r} is not revocable")
