@@ -244,8 +244,6 @@ def _add_frameworks(state: State, wanted: F64, tasks: I64) -> None:
 def problem_of(state: State, rows: I64, wanted: F64, tasks: I64, weight: F64) -> Problem:
     """Return queues, each with some demand, as users whose task is the mean of what they run and wait for."""
     queues = state.queues
-    limit = queues.limit[rows].astype(np.float64)
-    limit[queues.limit[rows] == UNLIMITED] = -1
     return Problem(  # the tables' numbers need no checks
         resources=tuple(state.resources),
         users=[state.tree.names[row] for row in rows.tolist()],
@@ -254,7 +252,7 @@ def problem_of(state: State, rows: I64, wanted: F64, tasks: I64, weight: F64) ->
         tasks=tasks[rows].astype(np.float64),
         weight=weight,
         guarantee=queues.guarantee[rows].astype(np.float64),
-        limit=limit,
+        limit=np.where(queues.limit[rows] == UNLIMITED, -1.0, queues.limit[rows]),
         priority=np.zeros(len(rows), np.int64),
         queues=[ROOT] * len(rows),
         nodes=max(1, int(state.nodes.up[: state.nodes.n].sum())),
