@@ -182,12 +182,9 @@ class Problem:
 
     def guaranteed(self) -> arrays.Numbers:
         """Return the tasks with which each user reaches its guarantees of all resources that it needs."""
-        needed = self.tasks * 0
-        for j in range(len(self.resources)):
-            has = (self.guarantee[:, j] > 0) & (self.demand[:, j] > 0)
-            if has.any():
-                needed[has] = np.maximum(needed[has], self.guarantee[has, j] / self.demand[has, j])
-        return needed
+        if not (self.guarantee > 0).any():
+            return self.tasks * 0
+        return np.divide(self.guarantee, self.demand, out=self.demand * 0, where=self.demand > 0).max(axis=1)
 
     def promised(self) -> arrays.Numbers:
         """Return the tasks that each user gets before others: those of its guarantee, or its most if that is less."""
