@@ -172,14 +172,29 @@ def test_what_is_not_lent_does_not_stop_for_ever_what_never_fits_beside_it():
 
 
 def test_of_tasks_that_never_fit_beside_what_is_not_lent_one_runs_at_a_time():
-    """All is guaranteed and not lent: c has one cpu of b's two; b has the other at once, and that one by its claim."""
+    """All is guaranteed and not lent: c has one cpu of those that are idle; b has its two at once, and a its second when c gives it back."""
     queues = [*(Queue(name, guarantee={"cpu": 2}, lend=KEEPS) for name in "ab"), Queue("c")]
     story = Story([{"cpu": 4}], queues)
     story.job(0.0, "a", 1000.0, cpu=1)
     story.job(0.0, "c", 100.0, 3, cpu=1)
     assert story.until(150.0).began[2] == [0.0, 100.0]
     story.job(160.0, "b", 1000.0, 2, cpu=1)
-    assert story.until(300.0).began[3] == [160.0, 195.0]
+    assert story.until(170.0).began[3] == [160.0, 160.0]
+    story.job(180.0, "a", 10.0, 2, cpu=1)
+    assert story.until(190.0).began.get(4, []) == []
+    assert story.until(300.0).began[4][:1] == [200.0]
+
+
+def test_nobody_is_preempted_again_and_again_for_a_queue_within_its_own_quota():
+    """S runs in what is not lent, as its tasks are larger than all that is. A lacks a part of its guarantee that is no whole task."""
+    queues = [Queue("a", guarantee={"cpu": 5}, lend=KEEPS), Queue("b", guarantee={"cpu": 4}, lend=KEEPS), Queue("s")]
+    story = Story([{"cpu": 9}], queues)
+    story.job(0.0, "a", 7.0, 10, cpu=2)
+    story.job(1.0, "s", 1000.0, cpu=2)
+    story.job(2.0, "a", 7.0, 90, cpu=2)
+    story.until(200.0)
+    assert len(story.began[2]) == 1
+    assert len(story.began[1]) + len(story.began[3]) > 50
 
 
 @pytest.mark.parametrize(("lends", "together"), [({}, True), (KEEPS, False)])

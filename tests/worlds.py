@@ -594,12 +594,12 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         Only what is never lent, alone and beside no claim, may use what is not lent.
         """
         leaf, others, held = int(jobs.queue[job]), claimed(0, buckets[job]), reserved_from(job)
-        lent = state.cluster.total - used[0] - others
-        lent = lent - not_lent(state, leaf, used + np.array([claimed(q, NONE) for q in range(queues.n)]))
+        free = state.cluster.total - used[0] - others
+        lent = free - not_lent(state, leaf, used + np.array([claimed(q, NONE) for q in range(queues.n)]))
         fits_once = need <= state.cluster.total - not_lent(state, leaf, 0 * used)
         parents, has = queues.parent[: queues.n], used + np.array([claimed(q, NONE) for q in range(queues.n)])
         idle = sum((idle_quota(state, c, has) for c in np.flatnonzero(parents == 0).tolist()), np.zeros_like(lent))
-        own = np.minimum(lent, idle - not_lent(state, leaf, has))
+        own = np.minimum(free, idle - not_lent(state, leaf, has))
         return bool(
             ((need > 0) & (need > np.maximum(lent - held, own)) & (fits_once | (lent < 0) | (others > 0) | (held > 0))).any()
         )

@@ -173,10 +173,11 @@ cdef i64 _exceeds_lent_now(View v, i64 b, i64 count) noexcept nogil:
 cpdef i64 open_to(View v, i64 b, i64 r, i64 lent, i64 reserved) noexcept nogil:
     """Return how much of a resource a group may use now of what is `lent` to it, beside what is `reserved` for others.
 
-    Its own queues' idle quota, which only they may use, is free beside all reserved room.
+    Its own queues' idle quota, which only they may use, is free beside all reserved room, and even if a task that is larger
+    than what is ever lent uses some of others': else that task would be preempted for it, and placed again.
     """
-    own = v.idle_nonlendable_below[r] - nonlendable_for(v, v.groups[b].leaf, r)
-    return max(lent - reserved, min(lent, own))
+    others = nonlendable_for(v, v.groups[b].leaf, r)
+    return max(lent - reserved, min(lent + others, v.idle_nonlendable_below[r] - others))
 
 
 cdef bint lacks_lent(View v, i64 b) noexcept nogil:
