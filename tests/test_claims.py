@@ -1194,6 +1194,18 @@ def test_what_somebody_gave_up_under_a_limit_is_for_whom_it_was_revoked():
     assert (story.runs("a/x"), story.runs("a/y")) == (1, 1)
 
 
+def test_lower_priorities_within_a_guarantee_leave_room_to_a_higher_one_that_would_preempt_them():
+    """A is guaranteed four, and runs one of low priority when its four of high priority come back."""
+    story = Story([{"cpu": 8}], [Queue("a", guarantee={"cpu": 4}, priority_revokes=True), Queue("b")])
+    story.job(0.0, "b", 1000.0, cpu=3)
+    story.job(0.0, "a", 1000.0, cpu=1)
+    story.job(1.0, "a", 50.0, 9, priority=1, cpu=4)
+    story.job(2.0, "a", 1000.0, 9, cpu=1)
+    story.until(300.0)
+    assert story.began[3][1:4] == [story.began[3][0] + 50.0 * k for k in (1, 2, 3)]
+    assert len(story.began.get(4, [])) == 0
+
+
 def test_what_somebody_gave_up_that_others_do_not_lend_is_for_whom_it_was_revoked():
     """B lends none of its two cpus, so that c has six of eight; it gives up one for a's guarantee, and does not take it again."""
     queues = [Queue("a", guarantee={"gpu": 1}), Queue("b", guarantee={"cpu": 2}, lend={"cpu": 0}), Queue("c")]

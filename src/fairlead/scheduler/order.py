@@ -115,7 +115,7 @@ class Order:
         cache.extend(queues.n)
         cache.children[: queues.n], cache.slots[: queues.n], cache.limited[: queues.n] = children, slots, NONE
         cache.inner[parents] = cache.inner[0] = True
-        counts[view.LAST_INNER] = parents.max(initial=0)
+        counts[view.LAST_INNER], counts[view.RANKED] = parents.max(initial=0), queues.priority_revokes[: queues.n].sum()
         cache.base[: queues.n] = np.concatenate([[0], np.cumsum(2 * slots)[:-1]])
         cache.slot[1 : queues.n] = _numbered(parents)
         by_count = (queues.policy[queues.parent[: queues.n]] == MESOS) & (queues.parent[: queues.n] != NONE)
@@ -201,6 +201,7 @@ class Order:
             cache.extend(1)
             cache.scaled_weight[row] = _scaled_weights(weight, cache.largest[parent])
             cache.limited[row] = NONE
+            self.counts[view.RANKED] += state.queues.priority_revokes[row]
             cache.slot[row] = self._take_slot(parent)
             cache.slots[row], cache.base[row] = 2, self._allocate_slots(2)
             if cache.children[parent] > cache.slots[parent]:

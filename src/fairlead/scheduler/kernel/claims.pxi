@@ -186,9 +186,25 @@ cdef bint is_idle_used(View v, i64 *used) noexcept nogil:
 
 
 cpdef bint may_await_room(View v) noexcept nogil:
-    """Return True if :func:`awaits_room` is True of some group."""
+    """Return True if :func:`awaits_room` or :func:`goes_after_lower` is True of some group."""
     for b in range(v.counts[GROUPS] if v.counts[LEAVING] > 0 or v.counts[LAST_INNER] > 0 else 0):
         if awaits_room(v, b):
+            return True
+    for b in range(v.counts[GROUPS] if v.counts[RANKED] > 0 else 0):
+        if goes_after_lower(v, b):
+            return True
+    return False
+
+
+cpdef bint goes_after_lower(View v, i64 b) noexcept nogil:
+    """Return True if lower priorities of its leaf, which a group may preempt, go before it by a guarantee that it would exceed."""
+    leaf = v.groups[b].leaf
+    if not v.queues[leaf].priority_revokes or not v.queues[leaf].guarded or v.groups[b].revocable or v.group_cache[b].hopeless:
+        return False
+    if not has_unserved(v, b) or guarded(v, b, v.claimed)[0] != NONE:
+        return False
+    for other in range(v.counts[GROUPS]):
+        if v.groups[other].leaf == leaf and v.groups[other].head != NONE and v.groups[other].priority < v.groups[b].priority:
             return True
     return False
 

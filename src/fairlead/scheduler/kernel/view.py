@@ -144,9 +144,9 @@ TAILS_KEPT: Final = 64
     NODES, QUEUES, GROUPS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_GROUPS, FREED, OUT, LIMITED, STOPS,
     HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, HISTOGRAMS, HISTORY_MOVED, MOVED,
     FORGOTTEN_HISTOGRAMS, LAST_PASS, OFFERED, OFFER_SEARCHES, LAST_OFFER, BY_EASY, RESERVES, PASSED,
-    CELLS, FITTING, OPEN, SCANNED, NEWS, KEPT_BY, LEAVING, LAST_INNER, NOTED, PROMISES,
-) = range(36)  # fmt: skip
-COUNTS: Final = 36
+    CELLS, FITTING, OPEN, SCANNED, NEWS, KEPT_BY, LEAVING, LAST_INNER, NOTED, PROMISES, RANKED,
+) = range(37)  # fmt: skip
+COUNTS: Final = 37
 """OFFERED : number of offers the last cycle made; LAST_OFFER : id of the last offer made
 OFFER_SEARCHES : number of searches for a node to offer
 FORGOTTEN_HISTOGRAMS : number of histograms with a p90 that were replaced by others
@@ -156,6 +156,7 @@ PASSED : number of jobs that it found no room to keep for
 NEWS : rises whenever what runs, waits, is kept or owed changes, and in a cycle when a task is placed
 KEPT_BY : leaf of the last task whose end a plan left out because of a guarantee
 LEAVING : number of tasks that are stopping, whatever for; LAST_INNER : the last row of a queue with children
+RANKED : number of leaves in which higher priorities preempt lower ones
 NOTED : number of durations that were noted
 LAST_PASS : not 0 in a cycle that serves only those who get what nobody else can use; 1: also revocable jobs above limits
 HISTORY_MOVED : 1 if past use has faded since the trees were updated

@@ -116,10 +116,10 @@ def preempt_for_claims(state: State, now: float) -> tuple[list[Fact], bool]:
 
 
 def keep_for_claims(state: State, planned: int, now: float) -> tuple[int, list[Fact]]:
-    """Keep room for a claim for a guarantee that needs no victims, if planned tasks would take it (rule: stays).
+    """Keep room for a claim for a guarantee, or by priority, that needs no victims, if planned tasks would take it (rule: stays).
 
-    The order serves such a claim first, but its room is not there yet. Or a queue above goes first with others, and not with the
-    claim. Who is placed in that room would be preempted.
+    The order serves a claim for a guarantee first, but its room is not there yet. Or a queue, one above or its leaf, goes first
+    with others, and not with the claim. Who is placed in that room would be preempted.
 
     planned : number of tasks that a cycle has just planned
 
@@ -129,11 +129,14 @@ def keep_for_claims(state: State, planned: int, now: float) -> tuple[int, list[F
         return planned, []
     v, after = state.view(), list[tuple[Due, Bools]]()
     for claim in _due_claims(state, FAR_FUTURE):
+        behind = np.zeros(planned, np.bool_)
         if claim.kind == GUARANTEE and scheduling.awaits_room(v, claim.group):
-            behind = np.zeros(planned, np.bool_)
             scheduling.planned_after(v, claim.group, behind)
-            if behind.any():
-                after.append((claim, behind))
+        elif claim.kind == PRIORITY and scheduling.goes_after_lower(v, claim.group):
+            jobs, b = state.order.planned["planned_job"][:planned], state.groups
+            behind = (state.jobs.queue[jobs] == b.leaf[claim.group]) & (state.jobs.priority[jobs] < b.priority[claim.group])
+        if behind.any():
+            after.append((claim, behind))
     if after:
         preemption_plan = preemption_plan_of(state, now)
         after = [each for each in after if scheduling.fits(v, preemption_plan, each[0].group)]
@@ -144,7 +147,7 @@ def keep_for_claims(state: State, planned: int, now: float) -> tuple[int, list[F
         before, beside = (_without_victims(state, claim, which, now) for which in (~behind, np.ones(planned, np.bool_)))
         if sum(before.values()) > sum(beside.values()):
             where = Counter(_held(state, claim.group)) + before
-            return 0, [_claimed(state, claim.group, where, WHY[GUARANTEE], now)]
+            return 0, [_claimed(state, claim.group, where, WHY[claim.kind], now)]
     return planned, []
 
 
@@ -157,9 +160,10 @@ def _without_victims(state: State, claim: Due, placed: Bools, now: float) -> Cou
     scheduling.place_planned(v, preemption_plan, placed)
     most = _may_start(state, claim.group, min(_unserved(state, claim.group), MOST_CLAIMS), _tasks_kept(state))
     for _ in range(most):
-        if not (_is_open(state, preemption_plan, claim) and scheduling.fits(v, preemption_plan, claim.group)):
+        is_open = claim.kind == PRIORITY or _is_open(state, preemption_plan, claim)  # the planned tasks are lower
+        if not (is_open and scheduling.fits(v, preemption_plan, claim.group)):
             break
-        scheduling.plan_claim(v, preemption_plan, claim.group, GUARANTEE)
+        scheduling.plan_claim(v, preemption_plan, claim.group, claim.kind)
         for n in np.flatnonzero(preemption_plan.hosts).tolist():
             found[n] += int(preemption_plan.hosts[n])
     return found
