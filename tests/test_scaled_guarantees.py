@@ -172,7 +172,7 @@ def test_what_is_not_lent_does_not_stop_for_ever_what_never_fits_beside_it():
 
 
 def test_of_tasks_that_never_fit_beside_what_is_not_lent_one_runs_at_a_time():
-    """All is guaranteed and not lent: c has one cpu of those that are idle; b has its two at once, and a its second when c gives it back."""
+    """All is guaranteed and not lent: c has one that is idle; b has its two at once, and a its second when c gives it back."""
     queues = [*(Queue(name, guarantee={"cpu": 2}, lend=KEEPS) for name in "ab"), Queue("c")]
     story = Story([{"cpu": 4}], queues)
     story.job(0.0, "a", 1000.0, cpu=1)
@@ -186,7 +186,7 @@ def test_of_tasks_that_never_fit_beside_what_is_not_lent_one_runs_at_a_time():
 
 
 def test_nobody_is_preempted_again_and_again_for_a_queue_within_its_own_quota():
-    """S runs in what is not lent, as its tasks are larger than all that is. A lacks a part of its guarantee that is no whole task."""
+    """S runs in what is not lent, since its tasks are larger. A lacks a part of its guarantee that is no whole task."""
     queues = [Queue("a", guarantee={"cpu": 5}, lend=KEEPS), Queue("b", guarantee={"cpu": 4}, lend=KEEPS), Queue("s")]
     story = Story([{"cpu": 9}], queues)
     story.job(0.0, "a", 7.0, 10, cpu=2)
