@@ -897,5 +897,5 @@ def test_each_rule_of_the_page_is_named_where_the_kernel_follows_it():
     page, kernel = (root / "docs" / "reservations.md").read_text(), root / "src" / "fairlead" / "scheduler" / "kernel"
     rules = re.findall(r"^\| `([a-z -]+)` \|", page.split("| rule | meaning |")[1].split("\n\n")[0], re.MULTILINE)
     code = "\n".join(path.read_text() for path in kernel.glob("*.pxi"))
-    assert len(rules) == 20
+    assert len(rules) == 21
     assert [rule for rule in rules if f"(rule: {rule})" not in code] == []

@@ -133,6 +133,19 @@ def test_who_has_nothing_starts_below_a_queue_that_lacks_less_than_the_task():
     assert history.begun["a/new"] <= 1000.0 + 4 * 90.0 + 2 * 60.0 / (16 * 5 / 12)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_who_drains_nodes_for_short_gangs_keeps_no_newcomer_from_its_part(seed):
+    """What two queues with gangs of a second idle is charged to them: else they are owed more for ever, and the newcomer waits for hours."""
+    rng, jobs = random.Random(seed), Jobs()
+    jobs.add(0.0, "small", {"cpu": 1000}, [rng.uniform(10.0, 20.0) for _ in range(3000)], tasks=3000)
+    for queue, size in (("a", 24), ("b", 20)):
+        for _ in range(2000):
+            jobs.add(0.0, queue, {"cpu": 1000}, [rng.uniform(0.5, 1.0) for _ in range(size)], tasks=size, gang=True)
+    jobs.add(140.0, "new", {"cpu": 12_000}, [rng.uniform(10.0, 20.0) for _ in range(50)], tasks=50)
+    history = History(jobs, [{"cpu": 12_000}] * 4, [Queue("*")], 140.0 + 25 * 20.0, "new")
+    assert history.begun["new"] <= 140.0 + 12 * 20.0
+
+
 def test_a_gang_as_large_as_the_cluster_starts_once_what_it_may_idle_has_doubled_often_enough():
     """Beside tasks of one to forty thousand seconds. A reservation may idle as much as one that ended before, or twice that."""
     rng, jobs, failed, idled = random.Random(2), Jobs(), [], {}
