@@ -135,7 +135,7 @@ def test_who_has_nothing_starts_below_a_queue_that_lacks_less_than_the_task():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_who_drains_nodes_for_short_gangs_keeps_no_newcomer_from_its_part(seed):
-    """What two queues with gangs of a second idle is charged to them: else they are owed more for ever, and the newcomer waits for hours."""
+    """What two queues with gangs of a second idle is charged to them: else they are owed more for ever."""
     rng, jobs = random.Random(seed), Jobs()
     jobs.add(0.0, "small", {"cpu": 1000}, [rng.uniform(10.0, 20.0) for _ in range(3000)], tasks=3000)
     for queue, size in (("a", 24), ("b", 20)):
