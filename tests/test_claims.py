@@ -793,7 +793,7 @@ def test_why_a_claim_is_not_served_says_what_prevents_it():
     story.job(5.0, "a", 10.0, cpu=1)
     story.until(60.0)
     assert explain(story.state, 4, 60.0)["claim"] == (
-        "queue a has 0 of its 3m guaranteed cpu; no eligible victims make room so far; "
+        "queue a has 0 of its 0.003 guaranteed cpu; no eligible victims make room so far; "
         "other tasks: in queues that are not revocable (2 tasks), started less than 100 s ago (1 task), "
         "within their guarantee or share (1 task)"
     )

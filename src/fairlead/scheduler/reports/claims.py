@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.model.quantity import format_quantity, round_quantity
+from fairlead.model.quantity import round_quantity
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.preemption import claims
 from fairlead.scheduler.queue_tree import up_to_root
@@ -149,7 +149,7 @@ def _short_of(state: State, group: int, kind: int) -> str:
     claim, preemption_plan = claims.Due(kind, 0.0, group), claims.preemption_plan_of(state, 0.0)
     last = claims.asking_queues(state, preemption_plan, claim)[1]
     found = claims.claim_details(state, preemption_plan, claim, last, preemption_plan.room)
-    has, of = round_quantity(found.resource, found.has), format_quantity(found.resource, found.of)
+    has, of = (round_quantity(found.resource, amount) for amount in (found.has, found.of))
     what = f"{of} guaranteed {found.resource}" if kind == GUARANTEE else f"fair share of {of} {found.resource}"
     return f"queue {state.display_name(found.queue)} has {has} of its {what}"
 
