@@ -23,18 +23,19 @@ cdef i64 _row_of_hour(View v, double at) noexcept nogil:
 
 
 cdef void spend(View v, i64 h, double passed, double at) noexcept nogil:
-    """Count what a reservation's hold has idled for some seconds until now; what is paid from savings is not spent of a day's budget.
-
-    Once it has idled more than its tasks will use, what idles is as if its line used it (rule: charged).
-    """
-    cdef i64 m = v.len_total, x = line_of(v, v.groups[v.holds[h].group].leaf)
+    """Count what a reservation's hold has idled for some seconds until now; what is paid from savings is not spent of a day's budget."""
+    cdef i64 m = v.len_total
     k, share = _row_of_hour(v, at), passed * share_of(v, &v.idle[h * m])
     for r in range(m if v.holds[h].allowance == 0.0 else 0):
         v.spent[k * m + r] += v.idle[h * m + r] * passed
     v.hours[k].idled += share
     v.queues[0].idled_then += share
-    if v.queues[x].debt > 0.0 and in_shares(v, &v.idled[h * m]) > share_of(v, &v.amount[h * m]) * (v.holds[h].end - v.holds[h].start):
-        v.queues[x].debt = max(0.0, v.queues[x].debt - share / _part_and_lack(v, x)[0])
+
+
+cdef double idled_beyond(View v, i64 h) noexcept nogil:
+    """Return what a hold has idled beyond what its tasks use while they last, as a share times seconds."""
+    cdef i64 m = v.len_total
+    return in_shares(v, &v.idled[h * m]) - share_of(v, &v.amount[h * m]) * (v.holds[h].end - v.holds[h].start)
 
 
 cdef double left_of(View v, i64 r, double now) noexcept nogil:

@@ -112,10 +112,14 @@ cdef void _note_claimed(View v, i64 group) noexcept nogil:
 
 
 cpdef bint drop_holds(View v, i64 group, i64 number, double at) noexcept nogil:
-    """Drop a group's reservation of this number (NONE: all its holds); return True if there was any."""
+    """Drop a group's reservation of this number (NONE: all its holds); return True if there was any.
+
+    What it idled beyond what its tasks use counts as if its line had used it (rule: charged).
+    """
     cdef i64 m = v.len_total
     cdef bint claimed
-    mark = v.scratches
+    cdef double beyond = 0.0
+    mark, x = v.scratches, line_of(v, v.groups[group].leaf)
     changed, found, leaf = flags(v, v.counts[NODES]), False, v.groups[group].leaf
     claimed = False
     for h in range(v.counts[HOLDS]):
@@ -123,16 +127,18 @@ cpdef bint drop_holds(View v, i64 group, i64 number, double at) noexcept nogil:
             found, claimed = True, v.holds[h].kind != RESERVATION
             changed[v.holds[h].node] = True
             if v.holds[h].kind == RESERVATION:
-                x = line_of(v, leaf)
                 idled = idled_by(v, h, at)
                 v.queues[x].wasted = max(v.queues[x].wasted, idled)
                 if v.holds[h].planned == at:  # put off: the decisions of one moment have an end
                     v.queues[x].put_off = max(v.queues[x].put_off, at + MIN_FORECAST_SECONDS)
                     enlist(v, x)
             count_idle(v, v.holds[h].node, at)
+            beyond += idled_beyond(v, h) if v.holds[h].kind == RESERVATION else 0.0
             for r in range(m):
                 v.idled_before[leaf * m + r] += v.idled[h * m + r]
     if found:
+        if beyond > 0.0 and v.queues[x].debt > 0.0:
+            v.queues[x].debt = max(0.0, v.queues[x].debt - beyond / _part_and_lack(v, x)[0])
         _remove_holds(v, group, NONE, number)
         _note_claimed(v, group)
         _update_nodes(v, changed)
