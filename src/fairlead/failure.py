@@ -18,7 +18,10 @@ class WrongUsage(Failure):
 
 @contextmanager
 def failing(before: str, *kinds: type[Exception], after: str = "", to: type[Exception] = Failure) -> Iterator[None]:
-    """Turn exceptions of these kinds into another: what they say, between two texts; after a text, without an OSError's path."""
+    """Turn exceptions of these kinds into another, which says `before`, what they said, and `after`.
+
+    After a text, an OSError's number and path are left out.
+    """
     try:
         yield
     except kinds as error:

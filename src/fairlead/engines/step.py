@@ -29,7 +29,7 @@ from fairlead.scheduler.kernel.scheduling import first_mentions
 from fairlead.scheduler.reports.preemptions import RevocationCheck, startable_claims
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import FAILED, PLACED, RUNNING, STOPPING, SUCCEEDED
-from fairlead.scheduler.tables import I64, NONE, Bools
+from fairlead.scheduler.tables import F64, I64, NONE, Bools
 
 log = logging.getLogger("fairlead")
 
@@ -364,9 +364,15 @@ def tell_again(state: State, engine: Engine, machines: Set[str] | None = None) -
 
 def with_graces(state: State, attempts: Attempts) -> Iterator[tuple[Attempts, float]]:
     """Yield attempts with their grace in seconds: what their jobs request within their queues' limit, or their framework."""
-    graces = np.array([grace_of(state, job) for job in attempts.job.tolist()])
+    graces = graces_of(state, attempts.job)
     for grace in np.unique(graces).tolist():
         yield contract.pick(attempts, graces == grace), grace
+
+
+def graces_of(state: State, jobs: I64) -> F64:
+    """Return the grace of each of these jobs, by number, in seconds."""
+    numbers, which = np.unique(jobs, return_inverse=True)
+    return np.array([grace_of(state, number) for number in numbers.tolist()], np.float64)[which]
 
 
 def grace_of(state: State, job: int) -> float:

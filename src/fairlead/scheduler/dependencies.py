@@ -87,6 +87,10 @@ class Dependencies(Struct, dict=True, forbid_unknown_fields=True):
         place = line.index(number) if number in line else 0
         return [*dict.fromkeys(self.waits_for.get(number, []) + (line[place - 1 : place] if place else []))]
 
+    def paired_with(self, number: int) -> list[int]:
+        """Return the unfinished jobs of which each task of a job waits for one."""
+        return [other for other, others in self.paired.items() if number in others]
+
     def waits(self, number: int, job: Job) -> bool:
         """True if no task of a job may start yet."""
         first = self.lines.get(job.line, [number])[0] == number if job.singleton else True
@@ -97,8 +101,8 @@ class Dependencies(Struct, dict=True, forbid_unknown_fields=True):
         for other in self.waits_for.pop(job, ()):
             if other in self.followers:
                 self.followers[other].remove(job)
-        for others in [others for others in self.paired.values() if job in others]:
-            others.remove(job)
+        for other in self.paired_with(job):
+            self.paired[other].remove(job)
         if job in self.doomed:
             self.doomed.remove(job)
         self.begins.pop(job, None)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fairlead.engines.kernel import simulated
 from fairlead.engines.kernel.simulated import Runs, Truth
-from fairlead.engines.step import grace_of
+from fairlead.engines.step import graces_of
 from fairlead.scheduler.decide import MOST_PLACEMENTS
 from fairlead.scheduler.dependencies import WHOLE
 from fairlead.scheduler.entitlements import write_entitled
@@ -75,6 +75,8 @@ class DryRun:
     """Rows of their jobs."""
     ages: F64
     """Seconds that they have run."""
+    graces: F64
+    """Seconds that those which are being stopped still have, at most; 0 for the others."""
     after: I64
     paired: I64
     lacks: I64
@@ -103,6 +105,8 @@ def dry_run_of(state: State, target: int, now: float) -> DryRun:
     held = found.held_rows()
     held_jobs = found.job_rows_of(held)
     ages = np.fmax(0.0, now - found.tasks.started_at[held])  # NaN: not started yet
+    stopped, graces = found.tasks.status[held] > RUNNING, np.zeros(len(held))
+    graces[stopped] = graces_of(state, jobs.id[live[held_jobs[stopped]]])
     found.holds.have_room((MAX_RESERVATIONS + 1) * found.nodes.n)
     found.order.ready(found, MOST_PLACEMENTS)
     write_entitled(found)
@@ -113,7 +117,9 @@ def dry_run_of(state: State, target: int, now: float) -> DryRun:
     scheduling.count_running(
         state.view(), live[held_jobs[begun]], (held - found.jobs.first[held_jobs])[begun], ages[begun], running
     )
-    return DryRun(state, live, found, place, now, held, held_jobs, ages, after, paired, lacks, timers, arrivals, most, running)
+    return DryRun(
+        state, live, found, place, now, held, held_jobs, ages, graces, after, paired, lacks, timers, arrivals, most, running
+    )
 
 
 def _arrivals(state: State, into: State, target: int, now: float) -> Arrivals:
@@ -286,12 +292,12 @@ class Run:
     def _come_due(self, at: float, row: int, whole: bool) -> None:
         """Let a job start, or a delayed task of it."""
         tape = self._tape
-        if not whole:
-            release_task(self._view, tape, row, at)
-        else:
+        if whole:
             tape.lacks[row] -= 1
             if tape.lacks[row] == 0:
                 enter_if_ready(self._view, row, at)
+        else:
+            release_task(self._view, tape, row, at)
         tape.at[[kernel.NOW, kernel.HAPPENED]] = at
         tape.numbers[kernel.GOES_ON] = 1
 
@@ -413,9 +419,9 @@ def _resume(dry_run: DryRun, truth: Truth, runs: Runs, left: F64) -> None:
     index, attempt = dry_run.held - jobs.first[of], tasks.attempt[dry_run.held].astype(np.int64)
     here = Truth(**{**truth.arrays, "duration": left, "first": first, "several": held})
     simulated.start_all(here, runs, of, index, attempt, tasks.node[dry_run.held].astype(np.int64), dry_run.now)
-    for k in np.flatnonzero(stopped).tolist():
-        grace = grace_of(dry_run.before, int(dry_run.before.jobs.id[dry_run.source[of[k]]]))
-        simulated.stop(truth, runs, of[k : k + 1], index[k : k + 1], attempt[k : k + 1], dry_run.now, grace)
+    for grace in np.unique(dry_run.graces[stopped]).tolist():
+        rows = np.flatnonzero(stopped & (dry_run.graces == grace))
+        simulated.stop(truth, runs, of[rows], index[rows], attempt[rows], dry_run.now, grace)
     truth.begun[:] = np.nan
 
 

@@ -143,8 +143,8 @@ def _released(state: State, job: int, now: float) -> tuple[State, tuple[int, ...
     for number in to_see:  # grows while iterating
         if state.jobs.held[state.job_row(number)]:
             held.append(number)
-        others = state.dependencies.behind(number, state.index.specs[number])
-        others += [other for other, followers in state.dependencies.paired.items() if number in followers]
+        waits = state.dependencies
+        others = waits.behind(number, state.index.specs[number]) + waits.paired_with(number)
         to_see += [other for other in others if other not in to_see]
     facts = settle_first(state, now)
     if held or facts or state.frameworks.members:

@@ -5,6 +5,7 @@ expected to idle until their starts counts too, so that each is paid when it is 
 
 - **Again**: a reservation that ends without a start has idled something for nothing. The next one of its line is expected to idle at least as
   much: it is not made before the budget has that.
+- **Charged**: once a reservation has ended, what it has idled beyond what its tasks use while they last counts as its line's use.
 - **Savings**: a line that runs nothing, and is owed more than all that have reservations, may use more for one: the budget of the time
   that it has been owed and of the day before, less what all reservations have idled in that time. It may idle its `allowance`,
   twice what was expected, and then ends. What it idles does not count within the day.

@@ -126,14 +126,13 @@ cpdef bint drop_holds(View v, i64 group, i64 number, double at) noexcept nogil:
         if v.holds[h].group == group and (number == NONE or v.holds[h].number == number):
             found, claimed = True, v.holds[h].kind != RESERVATION
             changed[v.holds[h].node] = True
+            count_idle(v, v.holds[h].node, at)
             if v.holds[h].kind == RESERVATION:
-                idled = idled_by(v, h, at)
-                v.queues[x].wasted = max(v.queues[x].wasted, idled)
+                beyond += idled_beyond(v, h)
+                v.queues[x].wasted = max(v.queues[x].wasted, idled_by(v, h, at))
                 if v.holds[h].planned == at:  # put off: the decisions of one moment have an end
                     v.queues[x].put_off = max(v.queues[x].put_off, at + MIN_FORECAST_SECONDS)
                     enlist(v, x)
-            count_idle(v, v.holds[h].node, at)
-            beyond += idled_beyond(v, h) if v.holds[h].kind == RESERVATION else 0.0
             for r in range(m):
                 v.idled_before[leaf * m + r] += v.idled[h * m + r]
     if found:

@@ -16,8 +16,8 @@ from scheduler_constants cimport (
 from fairlead.engines.kernel.simulated cimport Runs, Truth, end_into, hold_back, next_end, start, submit
 from fairlead.scheduler.kernel.scheduling cimport (
     Arrays, Plan, View, address_of, apply_finished, apply_placed, apply_started, censor_tails, drop_holds, duration, end_job,
-    enter_group, fade, are_due, flag, floats, i64, integers, keep_room, leave_group, may_await_room, next_step, note_arrival, plan_cycle,
-    plan_last_cycle, put_off, release, set_tails, settle, startable,
+    enter_group, fade, are_due, flag, floats, i64, integers, keep_room, leave_group, may_await_room, next_step, note_arrival,
+    plan_cycle, plan_last_cycle, put_off, release, set_tails, settle, startable,
 )
 
 from fairlead.simulate.kernel.tape import TAPE
